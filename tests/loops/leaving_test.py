@@ -226,3 +226,18 @@ def test_what_only_python_may_tell(f):
         rng = np.random.default_rng(k)
         x, a = rng.standard_normal(30), rng.uniform(0.4, 1.4)
         assert derivative(x, a)[0] == pytest.approx(f(x.copy(), a), rel=1e-12)
+
+
+def test_entries_end_before_a_round_is_traced_for_all():
+    def largest(x, n):
+        s = 0
+        for i in range(n, len(x)):
+            v = x[i]
+            if not v > 0:
+                break
+            s = 1 if x[0] > v else s
+        return x[0] + s
+
+    derivative = value_and_grad(largest, compile="never")
+    for x in (np.arange(1.0, 10), np.arange(5.0, 0, -1), np.arange(1.0, 5), np.arange(5.0, 2, -1)):
+        assert derivative(x, 2)[0] == largest(x, 2)

@@ -306,6 +306,63 @@ def test_elements_in_a_coo_matrix_of_captured_places_are_those_given(way: str, f
     np.testing.assert_allclose(slope, [(f(x + s) - f(x - s)) / 2e-6 for s in steps], rtol=1e-7)
 
 
+def _assigned(d: Any, made: Any) -> Any:
+    S = made(d)
+    d[0] = 3 * d[1]
+    return S.sum() + 2 * np.sum(d)
+
+
+def _scaled_in_place(d: Any, made: Any) -> Any:
+    S = made(d)
+    T, C = S.T, S.tocoo()
+    S *= 2
+    S /= d[1] + 4
+    return S.sum() + 3 * T.sum() + 5 * C.sum() + 7 * np.sum(d)
+
+
+def _set_in_coo(d: Any, made: Any) -> Any:
+    S = made(d)
+    C = S.tocoo()
+    C.data[0] = 5 * d[1]
+    return S.sum() + 3 * C.sum() + 7 * np.sum(d)
+
+
+def _made_again(d: Any, made: Any) -> Any:
+    S = made(d)
+    M = getattr(sparse, f"{S.format}_matrix")(S)
+    S *= 2
+    return S.sum() + 3 * M.sum()
+
+
+OF_ARRAYS: dict[str, Any] = {
+    "coo": lambda d: sparse.coo_array((d, (ROWS, COLUMNS)), (3, 3)),
+    "coo, copied": lambda d: sparse.coo_matrix((d, (ROWS, COLUMNS)), (3, 3), copy=True),
+    "csr": lambda d: sparse.csr_array((d, (ROWS, COLUMNS)), (3, 3)),
+    "csc": lambda d: sparse.csc_array((d, (ROWS, COLUMNS)), (3, 3)),
+    "diags": lambda d: sparse.diags_array(d),
+    "dense": lambda d: sparse.coo_array(d.reshape(2, 2)),
+}
+
+
+WRITTEN = [(way, f) for way in OF_ARRAYS for f in (_assigned, _scaled_in_place, _made_again)]
+WRITTEN += [(way, _set_in_coo) for way in ("coo", "coo, copied", "diags")]
+
+
+@pytest.mark.parametrize(("way", "write"), WRITTEN)
+def test_matrices_share_the_elements_that_they_are_made_of_as_scipys_do(
+    way: str, write: Any
+) -> None:
+    x = np.array([3.0, 0.5, 0.25, 2])
+
+    def f(x: Any) -> Any:
+        return write(x * 1.0, OF_ARRAYS[way])
+
+    value, slope = value_and_grad(f, compile="never")(x)
+    np.testing.assert_allclose(value, f(x), rtol=1e-14)
+    steps = 1e-6 * np.eye(4)
+    np.testing.assert_allclose(slope, [(f(x + s) - f(x - s)) / 2e-6 for s in steps], rtol=1e-7)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_elements_stored_twice_stay_apart_where_scipy_keeps_them(kind: str) -> None:
     S = repeated(kind) if kind[:3] != "coo" else made(kind)

@@ -33,6 +33,7 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
             outside = np.any(x >= count) | np.any(x < 0)
             raise_if(outside, f"an index exceeds matrix dimension {count}", ValueError)
         rows, columns = places
+        elements = np.copy(elements) if copy else elements
         return from_list(elements, rows, columns, shape, format, is_matrix)
     if isinstance(arg1, (tuple, list)) and len(arg1) == 3 and format in ("csr", "csc"):
         elements, *given = (as_tracer(as_list(x), *arg1) for x in arg1)
@@ -84,7 +85,7 @@ def of_dense(x: Any, format: str = "csr", is_matrix: bool = False) -> Sparse:
         )
     m, n = x.shape
     rows, columns = np.divmod(np.arange(m * n), n)
-    return from_list(np.reshape(x, -1), rows, columns, x.shape, format, is_matrix, sifted=True)
+    return from_list(x.flatten(), rows, columns, x.shape, format, is_matrix, sifted=True)
 
 
 def _declare_class(format: str, is_matrix: bool) -> None:

@@ -235,11 +235,10 @@ class Sparse(Parted):
 
     # ---- products
 
-    def dot(self, other: Any) -> Any:
-        return self.times(other)
-
     def __matmul__(self, other: Any) -> Any:
         return self.times(other)
+
+    dot = __matmul__
 
     @unobserved
     def __rmatmul__(self, other: Any) -> Any:
@@ -399,6 +398,7 @@ class Sparse(Parted):
         return ScatterAdd(self._shape)(*self.listed(*others))
 
     def transpose(self, axes: Any = None, copy: bool = False) -> Sparse:
+        copy = copy or self.format not in FORMATS
         found = self.moved(lambda x: x.transpose(copy=copy))
         other = {"csr": "csc", "csc": "csr"}.get(self.format, self.format)
         if found is not None:
@@ -412,18 +412,19 @@ class Sparse(Parted):
         is_matrix = self.is_matrix if is_matrix is None else is_matrix
         if (format, is_matrix) == (self.format, self.is_matrix):
             return self.copy() if copy else self
+        copy = copy or format not in (self.format, "coo") or self.format not in (format, *FORMATS)
         if self.pattern is not None and format in FORMATS:
             if (format, is_matrix) == (self.pattern.format, self.is_matrix):
-                return self.of_pattern(self.pattern, self.elements)
+                return self.of_pattern(self.pattern, (self.copy() if copy else self).elements)
             kind = getattr(sparse, f"{format}_{'matrix' if is_matrix else 'array'}")
             found = self.moved(lambda x: kind(x, copy=copy))
-            if found is None:
-                how = format, is_matrix, self.sifted
-                found = from_list(*self.listed(), self._shape, *how)
-            return found
-        given = self.on_tape()[0], self.indices, self.starts, self._shape, self.turned
-        ordered = self.ordered and format == self.format
-        return Sparse(*given, format, is_matrix, ordered, self.sifted)
+            if found is not None:
+                return found
+            return from_list(*self.listed(), self._shape, format, is_matrix, self.sifted)
+        elements, same = self.on_tape()[0], format == self.format
+        held = self.indices, self.starts, self._shape, self.turned, format, is_matrix
+        found = Sparse(elements, *held, self.ordered and same, self.sifted)
+        return found.copy() if copy else found.sharing(self) if same else found
 
 
 # ---- how they are made

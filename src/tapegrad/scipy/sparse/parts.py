@@ -29,6 +29,8 @@ class Parted(Carrier):
     remade: Any
     pattern: Any
     elements: Any
+    given: Any
+    order: Any
     with_elements: Any
     moved: Any
     summed: Any
@@ -186,11 +188,11 @@ class Parted(Carrier):
 
     @unobserved
     def __imul__(self, other: Any) -> Any:
-        if np.ndim(other) or not isinstance(self.elements, Tracer):
+        if np.ndim(other) or not isinstance(self.given, Tracer):
             return NotImplemented
         found = self.scaled(other).elements
         np.empty(0, self.dtype).__imul__(np.ones((), found.dtype))  # NumPy's own error
-        self.elements[...] = found
+        self.given[...] = found if self.order is None else self.given * other
         return self
 
     def __itruediv__(self, other: Any) -> Any:

@@ -71,7 +71,13 @@ class Entries:
         if self.over:
             raise StopIteration
         trace = current_trace()
-        if self.given is not None and self.given is not self._passed:
+        is_round = self.given is not None and self.given is not self._passed
+        if len(self.items) == self._first + (self.done if is_round else 0):  # there is none
+            if is_round:
+                raise again_with(each_round(self._sides, self.place))
+            if self.given is None:
+                raise StopIteration
+        if self.given is not None and is_round:
             self._passed, step = self.given, self.given.step
             found = found_among(self.lent)
             return self.items.item(step._trace, step, self._first + self.done, found)
