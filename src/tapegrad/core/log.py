@@ -36,9 +36,20 @@ class Event:
 
 def wanted(kind: str) -> bool:
     """Whether somebody wants to know of events of this kind."""
-    return _asked(kind) or (
-        "logging" in sys.modules and _logger(f"tapegrad.{kind}").isEnabledFor(_LEVELS[kind])
-    )
+    return _asked(kind) or _is_enabled(f"tapegrad.{kind}", _LEVELS[kind])
+
+
+def _is_enabled(name: str, level: int) -> bool:
+    """Whether a logger of this name takes records of a level. That makes no logger, and leaves
+    nothing in one: a function that is traced may look at the program's."""
+    logging: Any = sys.modules.get("logging")
+    if logging is None:
+        return False
+    manager = logging.root.manager
+    known = [manager.loggerDict.get(x) for x in (name, "tapegrad")]
+    logger = next((x for x in known if isinstance(x, logging.Logger)), logging.root)
+    enabled = not logger.disabled and manager.disable < level
+    return enabled and bool(logger.getEffectiveLevel() <= level)
 
 
 def _asked(kind: str) -> bool:
