@@ -8,6 +8,8 @@ from tests.loops import nests
 from tests.loops.programs_test import drawn
 
 from tapegrad import grad, pipeline, trace, value_and_grad
+from tapegrad.ir.plan import walk
+from tapegrad.ir.steps import PythonCall
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives.kinds import Repeated
 
@@ -229,3 +231,27 @@ def test_other_lengths_are_what_plain_numpy_computes(f):
         assert value == pytest.approx(f(A), rel=1e-12, abs=1e-12)
         change = f(A + direction) - f(A - direction)
         assert 2 * np.sum(slope * direction) == pytest.approx(change, rel=1e-5, abs=1e-9)
+
+
+def factor(a):
+    """Cholesky's, by rows behind the first one."""
+    a = a.copy()
+    a[0, 0] = np.sqrt(a[0, 0])
+    for i in range(1, len(a)):
+        for j in range(i):
+            a[i, j] = (a[i, j] - a[i, :j] @ a[j, :j]) / a[j, j]
+        a[i, i] = np.sqrt(a[i, i] - a[i, :i] @ a[i, :i])
+    return np.sum(np.cos(np.tril(a)))
+
+
+def test_a_number_of_the_outer_round_says_where_the_inner_one_is():
+    """`i` is a sum of a step and a number: all of the nest is in kernels."""
+    a = 0.1 * np.cos(np.arange(400.0)).reshape(20, 20)
+    a = a @ a.T + np.eye(20)
+    value, slopes = value_and_grad(factor, compile="always")(a)
+    assert value == pytest.approx(factor(a))
+    along = np.sin(np.arange(400.0)).reshape(20, 20)
+    ends = factor(a + 1e-6 * along), factor(a - 1e-6 * along)
+    assert np.sum(slopes * along) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+    plan = pipeline.schedule(trace(factor, a)[1]).plan
+    assert not any(isinstance(step, PythonCall) for step in walk(plan.steps))

@@ -32,7 +32,7 @@ from tapegrad.primitives.kinds import Library, Moving, Repeated, Routine, View
 from tapegrad.schedule import dense
 from tapegrad.schedule.buffers import assign, hands_over
 from tapegrad.schedule.independent import as_nest, is_independent
-from tapegrad.schedule.lowering import Lowering, is_placed
+from tapegrad.schedule.lowering import Lowering, is_placed, is_sum_of_indices
 
 # Plans a body among indices: some of its inputs are those, by the affine numbers that they are; so
 # many are carried, and some of these stay in place.
@@ -70,6 +70,8 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
             isinstance(primitive, Moving) and not is_placed(call, known)
         ):
             return False
+        elif is_sum_of_indices(call, known):
+            known.add(call.out)
     return True
 
 

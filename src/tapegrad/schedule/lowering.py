@@ -259,7 +259,7 @@ class Lowering:
 
     def total(self, call: Call) -> Affine | None:
         """The affine number that a sum or a product of such numbers is; None of other calls."""
-        if call.primitive not in (ew.add, ew.sub, ew.mul, ew.neg) or call.out.aval != _COUNT:
+        if not is_sum_of_indices(call, self.indices):
             return None
         numbers = [self.affine(x) for x in call.operands]
         if None in numbers or not any(x.terms for x in numbers if x is not None):
@@ -442,6 +442,15 @@ def is_placed(call: Call, indices: Collection[Operand]) -> bool:
     return all(
         isinstance(x, Literal) or x in indices or primitive.chosen(k) is not None
         for k, x in enumerate(primitive.steps(call.operands))
+    )
+
+
+def is_sum_of_indices(call: Call, indices: Collection[Operand]) -> bool:
+    """Whether a call may be an affine number: a sum or a product of indices and numbers."""
+    return (
+        call.primitive in (ew.add, ew.sub, ew.mul, ew.neg)
+        and call.out.aval == _COUNT
+        and all(isinstance(x, Literal) or x in indices for x in call.operands)
     )
 
 
