@@ -363,6 +363,11 @@ def _names(path: Sequence[Any], leaf: Any = 0.0) -> list[str]:
 
 def _inverse(transform: Any, leaf: np.ndarray, name: str) -> Any:
     """The unconstrained numbers of a parameter that must be in the range of its transform."""
+    if not hasattr(transform, "inverse"):
+        raise ArgumentError(
+            f"the transform of {name} is {transform!r}, which has no inverse. Of the parts of a "
+            "list or tuple a dict says it, by their positions: {0: transform}"
+        )
     try:
         with np.errstate(all="ignore"):
             found = transform.inverse(leaf)

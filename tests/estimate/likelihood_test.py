@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 import tapegrad
-from tapegrad import transforms
+from tapegrad import optim, transforms
 from tapegrad.errors import ArgumentError
 from tapegrad.estimate import Estimate, maximum_likelihood
 
@@ -382,7 +382,7 @@ def test_what_the_data_do_not_tell_in_any_units():
 def test_infinities_and_nan_at_the_start():
     bad = X.copy()
     bad[[3, 17]] = np.nan
-    with pytest.raises(ArgumentError, match="nll is nan at init in 3, 17 of 1000 rows"):
+    with pytest.raises(ArgumentError, match="nll is nan at init in rows 3, 17 of 1000"):
         maximum_likelihood(normal, {"mean": 0.0, "scale": 1.0}, bad)
     with pytest.raises(ArgumentError, match="nll is nan at init: begin elsewhere"):
         maximum_likelihood(total, {"mean": 0.0, "scale": 1.0}, bad)
@@ -435,3 +435,32 @@ def test_derivatives_of_probabilities_at_infinity(law):
     assert both(0.3) == pytest.approx(-2 * law.cdf(-0.3) * law.pdf(-0.3))
     slope = (both(0.3 + 1e-5) - both(0.3 - 1e-5)) / 2e-5
     assert tapegrad.hessian(outside)(0.3) == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("scale", [0.1, 10.0, 1e4])
+def test_classes_that_can_be_separated_have_no_maximum(seed, scale):
+    """However far the search went, to where rounding alone bends the likelihood or nothing does."""
+    r = np.random.default_rng(seed)
+    x = np.column_stack([np.ones(100), r.normal(size=(100, 3)) * scale])
+    y = x @ r.normal(size=4) > 0
+
+    def separated(b, x, y):
+        return np.logaddexp(0, x @ b) - y * (x @ b)
+
+    with pytest.warns(RuntimeWarning, match="no maximum likelihood was found"):
+        assert not maximum_likelihood(separated, np.zeros(4), x, y).converged
+
+
+@pytest.mark.parametrize("bounds", [[(0, 1), (2, 3)], ((0, 1), (2, 3)), [(0, 1)] * 3])
+def test_pairs_of_scipy_are_no_bounds(bounds):
+    """Of two numbers they would be read as other bounds: lower (0, 1), upper (2, 3)."""
+    init = np.array([0.5, 2.5, 1.0][: len(bounds)])
+    with pytest.raises(ArgumentError, match=r"bounds of a parameter are \(lower, upper\)"):
+        maximum_likelihood(lambda p: np.sum(p**2), init, bounds=bounds)
+    with pytest.raises(ArgumentError, match=r"bounds are \(lower, upper\)"):
+        optim.minimise(lambda p: np.sum(p**2), init, bounds=bounds)
+    fit = optim.minimise(lambda p: np.sum(p**2), init, bounds=np.array(bounds, float).T)
+    np.testing.assert_allclose(
+        fit.x, [0, 2 if len(bounds) == 2 else 0, 0][: len(bounds)], atol=1e-8
+    )

@@ -146,5 +146,5 @@ def test_where_scikit_learn_takes_them():
 
 def test_a_loss_that_is_nan_says_where():
     X, y = rows(20)
-    with pytest.raises(ArgumentError, match="nll is nan at init in 4 of 20 rows"):
+    with pytest.raises(ArgumentError, match="nll is nan at init in row 4 of 20"):
         Regressor(lambda p, X, y: np.where(y == y[4], np.nan, y * p), line, 1.0).fit(X, y)

@@ -216,3 +216,10 @@ def test_dataclasses_and_one_transform_for_all():
 def test_what_is_out_of_range_is_refused(params, given, message):
     with pytest.raises(ArgumentError, match=message):
         Unconstrained(params, given)
+
+
+def test_a_list_is_no_transform():
+    with pytest.raises(ArgumentError, match="which has no inverse"):
+        transforms.Unconstrained({"a": [1.0, 2.0]}, {"a": [transforms.log, None]})
+    space = transforms.Unconstrained({"a": [1.0, 2.0]}, {"a": {0: transforms.log}})
+    np.testing.assert_array_equal(space.start, [0.0, 2.0])

@@ -410,3 +410,34 @@ def test_half_precision_is_added_up_in_float32(reduce):
     total = td.grad(lambda w, x: np.sum(w * x), over="x", reduce=reduce, check=False)
     expected = 60_000 if reduce == "sum" else 3000
     assert total(np.float16(1), list(many)) == np.float16(expected)
+
+
+def test_parts_without_rows_are_nothing_in_a_mean():
+    def mean(w, x):
+        return np.mean((x @ w) ** 2)
+
+    x, w = np.random.default_rng(0).normal(size=(20, 3)), np.ones(3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty|invalid value", RuntimeWarning)
+        value, slope = td.value_and_grad(mean, over="x", reduce="mean")(w, [x[:5], x[5:5], x[5:]])
+    expected, expected_slope = tapegrad.value_and_grad(mean)(w, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-12)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_first_part_with_two_rows_says_whether_rows_mix(first):
+    def centred(w, x):
+        return np.sum((x @ w - np.sum(x @ w) / max(len(x), 1)) ** 2)
+
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.raises(ArgumentError, match="no row may take part in what another gives"):
+        td.grad(centred, over="x")(np.ones(3), [x[:first], x[first:]])
+
+
+@pytest.mark.parametrize("make", [td.jit, td.jacobian])
+@pytest.mark.parametrize("f", [lambda w, x: np.sum(x @ w), lambda w, x: (x * w).sum(0)])
+def test_what_gives_no_row_for_each_row(make, f):
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.raises(ArgumentError, match="put below each other"):
+        make(f, over="x")(np.ones(3), [x[:5], x[5:]])

@@ -57,6 +57,22 @@ def part_result(
         raise
 
 
+def part_rows(
+    job: Sent, others: Sent, own: Mapping[str, Any], part: Mapping[str, Any], number: int
+) -> Any:
+    """What one part gives where each row gives one."""
+    result, name = part_result(job, others, own, part, number), job.value.derived.__name__
+    rows = rows_of(part, name)
+    for x in tree_leaves(result):
+        if np.shape(x)[:1] != (rows,):
+            raise ArgumentError(
+                f"{name}: part {number}, counted from 0, has {rows} rows, and gives an array of "
+                f"shape {np.shape(x)}. What parts give is put below each other, so each row gives "
+                "one. Of a number, which sums rows up, tapegrad.dask.value_and_grad has the sum"
+            )
+    return result
+
+
 def part_share(
     job: Sent,
     others: Sent,
@@ -70,8 +86,9 @@ def part_share(
     return share_of(part_result(job, others, own, part, number), rows, number, is_mean)
 
 
-def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_mean: bool) -> None:
-    """An ArgumentError if a loss isn't the sum, or the mean, of what its rows give.
+def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_mean: bool) -> bool:
+    """An ArgumentError if a loss isn't the sum, or the mean, of what its rows give. Whether the
+    part could tell: one that has no halves can't.
 
     A loss of no rows is 0 if nothing is added that isn't of rows; at other parameters, too, since a
     penalty may be 0 at these. And a loss of some rows is that of their halves together."""
@@ -83,7 +100,7 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
     part, others = tree_map(read, part), Sent(tree_map(read, others.value))
     half = min(rows, ROWS) // 2
     if half == 0:
-        return
+        return False
     try:
         both, one, two = (
             np.asarray(loss(**others.value, **_between(part, *ends)))
@@ -91,7 +108,7 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
         )
     except Exception as error:  # some rows alone are no argument of it
         let_through(error)
-        return
+        return True
     halves = (one + two) / 2 if is_mean else one + two
     size = max(float(np.max(np.abs(x), initial=0.0)) for x in (both, one, two))
     digits = 1e-2 if both.dtype.itemsize <= 4 else 1e-6
@@ -108,6 +125,7 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
             )
             + "; check=False leaves this check out"
         )
+    return True
 
 
 def _check_no_rows(loss: Any, others: Sent, part: Mapping[str, Any], label: str) -> None:

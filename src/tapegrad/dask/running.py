@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.core.frames import short_traceback
 from tapegrad.core.request import describe
-from tapegrad.dask.jobs import Job, check_loss, part_result, part_share
+from tapegrad.dask.jobs import Job, check_loss, part_rows, part_share
 from tapegrad.dask.parts import is_dask, parts_of
 from tapegrad.dask.sending import Sent, everywhere, running_client
 from tapegrad.dask.sums import Pairs, Share, together
@@ -25,6 +25,7 @@ from tapegrad.tracing.recording.trace import refusing
 from tapegrad.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 MOST_AT_ONCE = 4  # parts for each worker's thread that are in a graph, where they come one by one
+PARTS_TRIED = 8  # at the most, till one has rows enough to say whether the loss is a sum of theirs
 
 _numbers = count()
 
@@ -59,7 +60,7 @@ class InParts:
         if rows is not None and (not isinstance(rows, int) or rows < 1):
             raise ArgumentError(f"{self._label}: rows is a number of rows, not {rows!r}")
         self._rows = rows
-        self._unchecked = check and reduce != "rows"
+        self._unchecked = PARTS_TRIED if check and reduce != "rows" else 0
         self._job: Job | None = None
 
     def __repr__(self) -> str:
@@ -126,13 +127,13 @@ class InParts:
         generators = {n: x for n, x in others.items() if isinstance(x, np.random.Generator)}
         same = {n: x for n, x in others.items() if n not in generators}
         sent_job, sent = everywhere(job), everywhere(Sent(same))
-        function = part_result if self._reduce == "rows" else part_share
+        function = part_rows if self._reduce == "rows" else part_share
         options = () if self._reduce == "rows" else (self._reduce == "mean",)
         for k, part in enumerate(parts):
             own = {n: x.spawn(1)[0] for n, x in generators.items()}
             if self._unchecked and not generators:
-                delayed(check_loss)(sent_job, sent, part, self._label, *options).compute()
-                self._unchecked = False
+                check = delayed(check_loss)(sent_job, sent, part, self._label, *options)
+                self._unchecked -= self._unchecked if check.compute() else 1
             key = f"{label}-{id(self)}-{number}-{k}"
             yield delayed(function)(sent_job, sent, own, part, k, *options, dask_key_name=key)
 

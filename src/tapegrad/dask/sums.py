@@ -35,10 +35,12 @@ class Share(NamedTuple):
 
 
 def share_of(result: Any, rows: int, number: int, is_mean: bool) -> Share:
-    """What one part gives."""
+    """What one part gives; to a mean one without rows gives nothing, though its own is NaN."""
+    is_nothing = is_mean and rows == 0
     total = tree_map(lambda x: read(x) * rows if is_mean else read(x), result)
+    total = tree_map(np.zeros_like, total) if is_nothing else total
     leaves = tree_leaves(result)
-    is_finite = all(np.all(np.isfinite(x)) for x in leaves)
+    is_finite = is_nothing or all(np.all(np.isfinite(x)) for x in leaves)
     return Share(total, rows, () if is_finite else (number,), [kept_as(x) for x in leaves])
 
 

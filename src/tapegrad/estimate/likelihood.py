@@ -138,7 +138,8 @@ class Likelihood:
             )
         bad = np.flatnonzero(~np.isfinite(rows))
         if bad.size:
-            where = f" in {_few(bad)} of {rows.size} rows" if rows.ndim else ""
+            word = "row" if bad.size == 1 else "rows"
+            where = f" in {word} {_few(bad)} of {rows.size}" if rows.ndim else ""
             raise ArgumentError(f"nll is {rows.flat[bad[0]]} at init{where}: begin elsewhere")
         self.first, slope = self._raw(start)
         bad = np.flatnonzero(~np.isfinite(slope))
@@ -169,6 +170,12 @@ def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
     for part, known, given in zip(space.parts(space.start), space.transforms, found, strict=True):
         if given is not None and known is not None:
             raise ArgumentError(f"a parameter has bounds and {known!r}: one of them is enough")
+        if given is not None and not _is_pair(given):
+            raise ArgumentError(
+                f"bounds of a parameter are (lower, upper), numbers or arrays, not {given!r}. Of "
+                "SciPy's pairs, one for each number, that is np.array(pairs, float).T, with "
+                "infinities in the place of None"
+            )
         for side, open_end, end in zip(ends, (-np.inf, np.inf), given or (None, None), strict=True):
             side.append(np.broadcast_to(open_end if end is None else end, np.shape(part)).ravel())
     lower, upper = (np.concatenate([*side, np.zeros(0)]) for side in ends)
@@ -177,18 +184,26 @@ def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
     return lower, upper
 
 
+def _is_pair(given: Any) -> bool:
+    """Two ends; tuples among them are what SciPy takes, a pair for each number."""
+    if not isinstance(given, (tuple, list, np.ndarray)) or len(given) != 2:
+        return False
+    return not any(type(x) is tuple for x in given)
+
+
 @dataclasses.dataclass(frozen=True)
 class Curvature:
     """A symmetric matrix taken apart, each number measured by its own curvature, `size`.
 
     `directions` are columns in which it is 1, `bent` are those in which it is 1 or -1, and `flat`
-    those in which it isn't positive, in units of `size`.
+    those in which it isn't positive, in units of `size`; `has_bend` says which numbers have one.
     """
 
     directions: np.ndarray
     bent: np.ndarray
     flat: np.ndarray
     size: np.ndarray
+    has_bend: np.ndarray
     is_negative: bool
 
     @staticmethod
@@ -199,7 +214,7 @@ class Curvature:
         size = np.where(known, size, size[known].min(initial=1.0))
         unit, scaled = np.eye(len(size)), matrix / size / size[:, None]
         if not np.isfinite(scaled).all():  # nothing is known of it
-            return Curvature(unit[:, :0], unit[:, :0], unit, size, True)
+            return Curvature(unit[:, :0], unit[:, :0], unit, size, known, True)
         columns = unit[:, ~fixed]
         values, vectors = np.linalg.eigh(columns.T @ (scaled + scaled.T) @ columns / 2)
         most, vectors = max(np.abs(values).max(initial=0.0), 1e-300), columns @ vectors
@@ -208,7 +223,7 @@ class Curvature:
         columns = vectors / np.sqrt(np.maximum(np.abs(values), least)) / size[:, None]
         bent = columns[:, np.abs(values) > least]
         is_negative = bool((values < -1e-10 * most).any())  # and not by rounding
-        return Curvature(columns[:, values > least], bent, flat, size, is_negative)
+        return Curvature(columns[:, values > least], bent, flat, size, known, is_negative)
 
     def knows(self, slopes: np.ndarray) -> np.ndarray:
         """Which rows of linear functions stay as they are along the flat directions."""
@@ -273,11 +288,14 @@ def _newton(
         moved = _shorter(likelihood, u, value, -curvature.bent @ along) if steps_left else None
         if moved is None:
             break
-        last, before = gain, bends
+        last, before = gain, before if last < _NEAR else bends  # those where it came near
         u, value, slope = moved
     flat = curvature.flat * ~fixed[:, None]
     falls = np.abs(slope / curvature.size @ flat).max(initial=0.0)
-    fading = np.flatnonzero((bends < 0.9 * before) & ~fixed) if last < _NEAR else fixed[:0]
+    if last < _NEAR:
+        fading = np.flatnonzero((bends < 0.9 * before) & ~fixed)
+    else:
+        fading = np.flatnonzero(_flat_at_once(likelihood, u, value, curvature, along) & ~fixed)
     problem = ""
     if not np.isfinite(matrix).all():
         bad = np.flatnonzero(~np.isfinite(bends))
@@ -291,6 +309,22 @@ def _newton(
     elif fading.size:
         problem = f"the likelihood flattens out by {likelihood.called(fading)}: it ends nowhere"
     return Minimum(u, value, not problem, problem or "converged", fixed, result, curvature)
+
+
+def _flat_at_once(
+    likelihood: Likelihood, u: np.ndarray, value: float, curvature: Curvature, along: np.ndarray
+) -> np.ndarray:
+    """Numbers along which the likelihood is flat where the search brought Newton no step to take.
+    Where nothing bends, the start says whether something did. What rounding alone bends isn't
+    higher by a half, or about that, one standard error away."""
+    if (none := ~curvature.has_bend).any():
+        return none & (likelihood.hessian(likelihood.space.start).diagonal() > 0)
+    along = along if along.any() else np.ones(len(along))
+    step = -curvature.bent @ (along / max(float(np.linalg.norm(along)), 1e-300))
+    there = np.clip(u + step, likelihood.lower, likelihood.upper)
+    rise = likelihood.at(there)[0] - value
+    is_flat = np.array_equal(there, u + step) and not 1e-3 < rise < 1e3
+    return is_flat & (np.abs(step * curvature.size) > 0.1)
 
 
 def _shorter(

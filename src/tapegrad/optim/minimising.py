@@ -12,6 +12,7 @@ import numpy as np
 
 from tapegrad.api import value_and_grad
 from tapegrad.derivatives import hvp
+from tapegrad.errors import ArgumentError
 from tapegrad.optim.fitting import bar
 from tapegrad.optim.journal import Journal
 from tapegrad.trees import flatten, tree_map
@@ -104,6 +105,7 @@ class Minimisation(NamedTuple):
             if self.method.lower() in _WITH_PRODUCTS:
                 options.setdefault("hessp", times)
             if self.bounds is not None:
+                _check_ends(self.bounds, params)
                 ends = [np.broadcast_to(_vector(end, params), start.shape) for end in self.bounds]
                 options["bounds"] = Bounds(*ends)
             start = start.astype(float)
@@ -112,6 +114,18 @@ class Minimisation(NamedTuple):
         if "jac" in found:
             found.jac = back(found.jac)
         return found
+
+
+def _check_ends(bounds: Any, params: Any) -> None:
+    """Of one array a tuple is no bound: SciPy's pairs, one for each number, have those."""
+    is_array = isinstance(params, np.ndarray)
+    is_pair = isinstance(bounds, (tuple, list, np.ndarray)) and len(bounds) == 2
+    if not is_pair or (is_array and any(isinstance(end, tuple) for end in bounds)):
+        raise ArgumentError(
+            "bounds are (lower, upper), each a tree like the parameters or a number, not "
+            f"{bounds!r}. Of SciPy's pairs, one for each number, that is "
+            "np.array(pairs, float).T, with infinities in the place of None"
+        )
 
 
 def _vector(end: Any, params: Any) -> Any:
