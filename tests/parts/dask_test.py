@@ -439,5 +439,6 @@ def test_the_first_part_with_two_rows_says_whether_rows_mix(first):
 @pytest.mark.parametrize("f", [lambda w, x: np.sum(x @ w), lambda w, x: (x * w).sum(0)])
 def test_what_gives_no_row_for_each_row(make, f):
     x = np.random.default_rng(0).normal(size=(20, 3))
-    with pytest.raises(ArgumentError, match="put below each other"):
+    synchronous = dask.config.set(scheduler="synchronous")  # an error leaves no thread to wait for
+    with synchronous, pytest.raises(ArgumentError, match="put below each other"):
         make(f, over="x")(np.ones(3), [x[:5], x[5:]])
