@@ -388,3 +388,36 @@ def test_numpys_sums_are_scipys() -> None:
         jit(lambda S: S.sum(dtype=np.float32))(S)
     with pytest.raises(UnsupportedError, match="as many elements"):
         jit(lambda S: setattr(S, "data", S.data[1:]))(S)
+
+
+def _of_diagonals_written(x: Any) -> Any:
+    d = x.reshape(2, 6) * 1
+    A = sparse.dia_array((d, [1, -2]), shape=(6, 5))
+    d[0, 1], A.data[1, 0] = 5 * x[2], x[3] ** 2
+    return A.toarray() * np.arange(30.0).reshape(6, 5) + np.sum(d) + A.nnz
+
+
+def _of_spdiags(x: Any) -> Any:
+    d = x.reshape(2, 6) * 1
+    A = sparse.spdiags(d, [1, -2], 6, 6)
+    d[0, 3] = x[0]
+    return A.toarray() + A.T.toarray() + A @ np.arange(6.0)
+
+
+def _of_diagonals_scaled(x: Any) -> Any:
+    d = x.reshape(2, 6) * 1
+    A = sparse.dia_matrix((d, [2, -3]), shape=(7, 5))
+    B = A.copy()
+    A *= 2
+    d[0, 3] = x[1] * x[2]
+    return A.toarray() + 3 * B.toarray() + np.sum(d)
+
+
+@pytest.mark.parametrize("f", [_of_diagonals_written, _of_spdiags, _of_diagonals_scaled])
+def test_matrices_of_diagonals_share_them(f: Any) -> None:
+    x = np.random.default_rng(0).normal(size=12)
+    np.testing.assert_allclose(jit(f, compile="never")(x), f(x), rtol=1e-13)
+    slope = grad(lambda x: np.sum(f(x)), compile="never")(x)
+    steps = 1e-6 * np.eye(12)
+    wanted = [(np.sum(f(x + s)) - np.sum(f(x - s))) / 2e-6 for s in steps]
+    np.testing.assert_allclose(slope, wanted, atol=1e-6)

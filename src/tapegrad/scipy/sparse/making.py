@@ -55,7 +55,8 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
 
 
 def _of_columns(data: Any, offsets: Any, shape: Any, is_matrix: bool) -> Sparse:
-    """The matrix with the rows of `data` along diagonals, each in its element's column."""
+    """The matrix with the rows of `data` along diagonals, each in its element's column. It shares
+    them, as SciPy's does."""
     data = np.atleast_2d(as_list(data))
     at = [int(k) for k in np.atleast_1d(offsets)]
     if shape is None:
@@ -67,9 +68,12 @@ def _of_columns(data: Any, offsets: Any, shape: Any, is_matrix: bool) -> Sparse:
     m, n = shape
     reach = np.arange(min(n, data.shape[1]))
     columns = [reach[max(0, k) : max(0, m + k)] for k in at]
-    elements = np.concatenate([row[x] for row, x in zip(data, columns, strict=True)])
+    places = np.repeat(np.arange(len(at)), [len(x) for x in columns]), np.concatenate(columns)
     rows = np.concatenate([x - k for x, k in zip(columns, at, strict=True)])
-    return from_list(elements, rows, np.concatenate(columns), shape, "dia", is_matrix)
+    made = from_list(data[places], rows, places[1], shape, "dia", is_matrix)
+    order = np.lexsort((places[1], rows))  # row by row
+    made.given, made.order = data, tuple(x[order] for x in places)
+    return made
 
 
 def as_list(x: Any) -> Any:

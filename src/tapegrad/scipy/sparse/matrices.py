@@ -135,7 +135,7 @@ class Sparse(Parted):
     def nnz(self) -> int:
         if not self.ordered and self.order is None:
             raise self._refused("nnz, once SciPy would add up elements")
-        return int(self.given.shape[0])
+        return int(self.elements.shape[0])
 
     @property
     def T(self) -> Sparse:
