@@ -7,6 +7,7 @@ The two have to agree. All of Polars that isn't here is refused by its name.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -316,7 +317,7 @@ class TracedSeries(_StandIn, _SERIES):
     __neg__, __pos__ = _method("__neg__", operator.neg), _method("__pos__", operator.pos)
     __abs__, abs = _method("__abs__", np.abs), _method("abs", np.abs)
     exp, sqrt = _method("exp", np.exp), _method("sqrt", np.sqrt)
-    log = _method("log", lambda x, base=np.e: np.log(x) / np.log(base))
+    log = _method("log", lambda x, base=math.e: np.log(x) / np.log(base))
     cum_sum, product = _method("cum_sum", np.cumsum), _method("product", np.prod)
     sum, mean = _method("sum", np.sum), _method("mean", np.mean)
     std = _method("std", lambda x, ddof=1: np.std(x, ddof=ddof))
