@@ -418,6 +418,7 @@ def test_the_state_of_a_chain_is_those_of_its_parts():
 # ---- loops, draws, trees
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("options", [{}, {"batch_norm": True}])
 def test_steps_are_rounds_of_a_loop(options):
     """The tape doesn't grow with the length, and machine code serves any."""

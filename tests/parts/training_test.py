@@ -107,6 +107,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", ["fit", "L-BFGS-B", "trust-ncg"])
 def test_a_run_that_is_killed_goes_on_bit_for_bit(kind, tmp_path):
     def run(file, last):

@@ -343,6 +343,7 @@ def test_derivatives_of_digamma_far_left() -> None:
     np.testing.assert_allclose(bend(x), 2 * np.pi**2, rtol=1e-12)
 
 
+@pytest.mark.every(7)
 @pytest.mark.parametrize("x", [0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1e-8, 0.3])
 def test_incomplete_functions_next_to_0_to_the_fifth_order(x: float) -> None:
     """P(n, x) and I_x(1, b) are elementary. There powers of 1 / x are infinite that are multiplied

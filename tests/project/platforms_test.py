@@ -26,7 +26,7 @@ sys.platform = "win32"
 import tapegrad
 
 for module in pkgutil.walk_packages(tapegrad.__path__, "tapegrad."):
-    if not module.name.endswith(("__main__", "compiler.worker", ".wavelets")):
+    if not module.name.endswith(("__main__", "compiler.worker", ".wavelets", ".polars")):
         try:
             importlib.import_module(module.name)
         except ImportError as error:

@@ -23,7 +23,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is said of each trace."""
     said: list[str] = []
     monkeypatch.setattr(log, "wanted", lambda topic: topic == "trace")
-    monkeypatch.setattr(log, "say", lambda topic, text: said.append(text))
+    monkeypatch.setattr(log, "say", lambda event: said.append(event.text))
     return said
 
 
