@@ -12,12 +12,14 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 import pytest
 
 import tapegrad
 from tapegrad import grad
+from tapegrad.core import frames
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import REPETITION, load
 
@@ -173,3 +175,20 @@ def test_a_time_limit_in_the_facts_of_a_later_call(alarm, no_garbage):
         except Late:
             pass
     assert lost == 0
+
+
+def test_an_interrupt_between_two_lines_is_told_as_it_is(monkeypatch):
+    """Where an instruction has no line, a frame of a traceback has none -> the error comes all the
+    same, and not one about the frame."""
+
+    def late():
+        raise Late
+
+    monkeypatch.setattr(frames, "FULL", False)
+    without_lines = FunctionType(late.__code__.replace(co_linetable=b""), globals())
+    with pytest.raises(Late) as caught:
+        without_lines()
+    frame = caught.value.__traceback__.tb_next
+    assert frame.tb_lineno is None
+    frames.shorten(caught.value)
+    assert caught.value.__traceback__.tb_next.tb_frame is frame.tb_frame

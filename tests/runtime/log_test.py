@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
 
@@ -57,7 +58,7 @@ def test_loggers_obey_their_levels(caplog, fresh, monkeypatch):
     assert (first.function, first.event) == ("grad_branching", "trace")
     assert first.calls > 0 and first.seconds > 0 and first.before == first.now == ""
     assert (second.what, second.before, second.now) == ("a condition", "True", "False")
-    assert second.line == "log_test.py:20"
+    assert second.line == "log_test.py:21"
     assert (third.what, third.before, third.now) == ("argument 'x'", "f8[3]", "f8[2]")
     caplog.clear()
     with caplog.at_level(logging.DEBUG, "tapegrad"):
@@ -74,7 +75,7 @@ def test_traces_and_guards(caplog, fresh, monkeypatch):
     assert first.startswith("trace: grad_branching, ")
     assert "these are the first arguments of their kind" in first
     assert failed.startswith("guards: grad_branching: What keeps failing is a condition")
-    assert "log_test.py:20: `return np.sum(x**3) if x[0] > 0 else np.sum(x)`" in failed
+    assert "log_test.py:21: `return np.sum(x**3) if x[0] > 0 else np.sum(x)`" in failed
     assert second.startswith("trace: ") and "What keeps failing is a condition" in second
     assert third.startswith("trace: ") and "first arguments of their kind" in third
 
@@ -110,7 +111,7 @@ def test_what_takes_long(caplog, fresh, monkeypatch):
         grad(branching, compile="always")(X)
     (line,) = said(caplog)
     assert line.startswith("grad_branching, a tape of ")
-    assert "log_test.py:20" in line and line.endswith(" has been compiling for 0 s")
+    assert "log_test.py:21" in line and line.endswith(" has been compiling for 0 s")
 
 
 def test_it_prints_where_nothing_is_set_up():
@@ -161,3 +162,31 @@ def test_many_kinds_of_other_arguments():
     ):
         for n in range(46):
             df(X, f"a{n}")
+
+
+def test_an_interrupt_while_it_is_said(monkeypatch, fresh):
+    """What a signal's handler raises then reaches the program: it was taken for an error of
+    logging."""
+
+    class Late(Exception):
+        pass
+
+    def late(number, frame):
+        raise Late
+
+    class Slow(logging.Handler):
+        def emit(self, record):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4)
+            while True:
+                pass
+
+    logger, slow = logging.getLogger("tapegrad.trace"), Slow()
+    before = signal.signal(signal.SIGALRM, late)
+    monkeypatch.setenv("TAPEGRAD_LOG", "trace")
+    logger.addHandler(slow)
+    try:
+        with pytest.raises(Late):
+            grad(branching, compile="never")(X)
+    finally:
+        logger.removeHandler(slow)
+        signal.signal(signal.SIGALRM, before)

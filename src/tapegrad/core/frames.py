@@ -96,7 +96,8 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
             kept.append(trace)
         trace = trace.tb_next
     for frame in reversed(kept):
-        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        line = frame.tb_lineno or 0  # an interrupt may come between two lines
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, line)
     return trace
 
 

@@ -12,11 +12,12 @@ where the program hasn't set up `logging`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from dataclasses import dataclass, field
 from typing import Any
+
+from tapegrad.core.handlers import let_through
 
 _LEVELS = {"trace": 20, "compile": 20, "guards": 10, "cache": 10}  # INFO, DEBUG
 _refused: set[str] = set()
@@ -77,8 +78,7 @@ def say(event: Event) -> None:
             _logger("tapegrad").addHandler(handler)
         if not logger.isEnabledFor(level):
             logger.setLevel(level)
-    with contextlib.suppress(Exception):  # there may be nowhere to say it
-        logger.log(level, "%s", _timed(event), extra={"event": event.kind, **event.fields})
+    _said(logger, level, _timed(event), {"event": event.kind, **event.fields})
 
 
 def _timed(event: Event) -> str:
@@ -88,8 +88,14 @@ def _timed(event: Event) -> str:
 
 def warn(text: str) -> None:
     """Say this, which nobody has asked for."""
-    with contextlib.suppress(Exception):
-        _logger("tapegrad").warning("%s", text)
+    _said(_logger("tapegrad"), 30, text)  # WARNING
+
+
+def _said(logger: Any, level: int, text: str, fields: dict[str, Any] | None = None) -> None:
+    try:
+        logger.log(level, "%s", text, extra=fields)
+    except Exception as error:  # there may be nowhere to say it
+        let_through(error)
 
 
 def _logger(name: str) -> Any:
