@@ -69,15 +69,12 @@ def _asked(kind: str) -> bool:
 def say(event: Event) -> None:
     """Say what has happened, which somebody wants to know."""
     logger, level = _logger(f"tapegrad.{event.kind}"), _LEVELS[event.kind]
-    if _asked(event.kind):
-        if not logger.hasHandlers():
-            import logging
+    if _asked(event.kind) and not logger.hasHandlers():
+        import logging
 
-            handler = logging.StreamHandler(sys.stderr)
-            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-            _logger("tapegrad").addHandler(handler)
-        if not logger.isEnabledFor(level):
-            logger.setLevel(level)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        _logger("tapegrad").addHandler(handler)
     _said(logger, level, _timed(event), {"event": event.kind, **event.fields})
 
 
@@ -88,12 +85,15 @@ def _timed(event: Event) -> str:
 
 def warn(text: str) -> None:
     """Say this, which nobody has asked for."""
-    _said(_logger("tapegrad"), 30, text)  # WARNING
+    logger = _logger("tapegrad")
+    if logger.isEnabledFor(30):  # WARNING
+        _said(logger, 30, text)
 
 
 def _said(logger: Any, level: int, text: str, fields: dict[str, Any] | None = None) -> None:
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), None, extra=fields)
     try:
-        logger.log(level, "%s", text, extra=fields)
+        logger.handle(record)  # whatever its level, which stays: somebody has asked for it
     except Exception as error:  # there may be nowhere to say it
         let_through(error)
 
