@@ -20,6 +20,7 @@ from tapegrad.backends.cpu.support import (
     compiling,
     complexes,
     composed,
+    copies,
     correlation,
     entry,
     gammas,
@@ -48,7 +49,7 @@ from tapegrad.backends.cpu.support.compiling import (
 
 MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
-    *(blocks, packed, correlation, searching),
+    *(blocks, copies, packed, correlation, searching),
     *(blas, lapack, operators, outline, syntax, rows, translation),
     *(composed, gammas, integrals, bessels),
     halves,
