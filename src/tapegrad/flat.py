@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +17,7 @@ from tapegrad.core import trees
 from tapegrad.core.request import describe
 from tapegrad.core.statics import Keyed, static_key
 from tapegrad.derivatives import vjp
-from tapegrad.errors import ConversionError
+from tapegrad.errors import ArgumentError, ConversionError
 from tapegrad.mapping import vmap
 from tapegrad.runtime.derived import checked_mode
 
@@ -62,14 +63,24 @@ class Flat:
 
     def result(self, leaves: Sequence[Any]) -> Result:
         """What it returns for leaves like these, which have a shape and a dtype. Where values
-        decide what it does, those of arrays of ones."""
+        decide what it does, those of arrays of ones; a call whose result has another shape is an
+        error then. That call is never made where the result would be empty."""
+        decided = False
         try:
             found = eval_shape(self.f, *leaves)
         except ConversionError:
+            decided = True
             ones = [np.ones(x.shape, x.dtype) if is_array(x) else x for x in leaves]
             found = eval_shape(self.f, *ones)
         found, structure = trees.flatten(found)
         places = [k for k, x in enumerate(found) if is_array(x)]
+        if decided and places and not any(math.prod(found[k].shape) for k in places):
+            raise ArgumentError(
+                f"{describe(self.f)} returned nothing but empty arrays for arrays of ones, and "
+                "values decide what it does. The shapes of what is called in another library's "
+                "program depend on those of its arguments alone: np.where(x > 2, x, 0.0) has the "
+                "shape of x, where x[x > 2] hasn't"
+            )
         return Result(structure, found, places)
 
     def arrays(self, leaves: Sequence[Any]) -> list[Any]:

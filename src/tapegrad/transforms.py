@@ -194,11 +194,8 @@ class _CholeskyFactor(Transform):
         return np.diagonal(_triangle(u, 0)[0], axis1=-2, axis2=-1)
 
 
-class _PositiveDefinite(_CholeskyFactor):
-    """Symmetric positive definite matrices: L L^T, with L as from `cholesky_factor`.
-
-    Of L's entries the determinant is 2^n L_11^n L_22^(n-1) ... L_nn, and one more of each for exp.
-    """
+class _OfFactor(Transform):
+    """Matrices L L^T, with L as from the transform that is named behind this."""
 
     def forward(self, u: Any) -> Any:
         factor = super().forward(u)
@@ -206,6 +203,13 @@ class _PositiveDefinite(_CholeskyFactor):
 
     def inverse(self, x: Any) -> Any:
         return super().inverse(np.linalg.cholesky(x))
+
+
+class _PositiveDefinite(_OfFactor, _CholeskyFactor):
+    """Symmetric positive definite matrices: L L^T, with L as from `cholesky_factor`.
+
+    Of L's entries the determinant is 2^n L_11^n L_22^(n-1) ... L_nn, and one more of each for exp.
+    """
 
     def log_jacobian(self, u: Any) -> Any:
         logs = self._logs(u)
@@ -242,18 +246,11 @@ class _CorrelationCholesky(Transform):
         return np.sum(slopes + np.tril(rest, -1) / 2)
 
 
-class _Correlation(_CorrelationCholesky):
+class _Correlation(_OfFactor, _CorrelationCholesky):
     """Correlation matrices: L L^T, with L as from `correlation_cholesky`.
 
     Of L's entries the determinant is L_11^(n-1) L_22^(n-2) ... L_n-1,n-1.
     """
-
-    def forward(self, u: Any) -> Any:
-        factor = super().forward(u)
-        return factor @ np.swapaxes(factor, -1, -2)
-
-    def inverse(self, x: Any) -> Any:
-        return super().inverse(np.linalg.cholesky(x))
 
     def log_jacobian(self, u: Any) -> Any:
         _, slopes, rest = self._parts(u)

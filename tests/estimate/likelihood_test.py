@@ -464,3 +464,17 @@ def test_pairs_of_scipy_are_no_bounds(bounds):
     np.testing.assert_allclose(
         fit.x, [0, 2 if len(bounds) == 2 else 0, 0][: len(bounds)], atol=1e-8
     )
+
+
+def test_a_sum_that_keeps_its_axis_tells_no_rows_apart():
+    """Its score is 0 at the estimate, and so were the standard errors made of it."""
+    y = np.random.default_rng(0).normal(2.0, 3.0, 200)
+
+    def nll(p, y):
+        return np.sum(0.5 * ((y - p["mean"]) / p["sd"]) ** 2 + np.log(p["sd"]), keepdims=True)
+
+    fit = maximum_likelihood(nll, {"mean": 0.0, "sd": 1.0}, y, transforms={"sd": transforms.log})
+    assert fit.se()["mean"] == pytest.approx(y.std() / np.sqrt(200), rel=1e-6)
+    for kind in ("sandwich", "opg"):
+        with pytest.raises(ArgumentError, match="one number for all of them"):
+            fit.se(kind)

@@ -149,7 +149,8 @@ class Likelihood:
             raise ArgumentError(
                 f"the derivative of nll by {self.called(bad)} is {slope[bad[0]]} at init"
             )
-        return rows.size if rows.ndim else None
+        # One row alone may be a sum that has kept its axis: its score is 0 at the estimate.
+        return rows.size if rows.size > 1 else None
 
     def called(self, which: np.ndarray) -> str:
         """Unconstrained numbers by the names of the constrained ones, if there are as many."""
