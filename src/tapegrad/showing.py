@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tapegrad.runtime.bound import BoundDerived
-from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.keyed import derived_by
 from tapegrad.runtime.transformations import Jit
 
@@ -58,4 +56,4 @@ def profile(f: Callable[..., Any], *args: Any, calls: int = 20, **kwargs: Any) -
 
 
 def _derived(f: Callable[..., Any]) -> Any:
-    return f if isinstance(f, (Derived, BoundDerived)) else derived_by(None, f, Jit(), None)
+    return f if hasattr(f, "explain") else derived_by(None, f, Jit(), None)

@@ -10,6 +10,7 @@ import pytest
 
 import tapegrad
 from tapegrad import explain, grad, jit, value_and_grad
+from tapegrad.errors import TraceError
 
 X = np.arange(1.0, 5.0)
 RATE = 3.0
@@ -223,3 +224,35 @@ def test_an_attribute_that_now_hides_that_of_the_class():
     settings.rate = 0.25
     df(X)
     assert df.explain(X).traces[-1].endswith("(nothing --> 0.25)")
+
+
+@pytest.mark.parametrize("what", ["explain", "profile", "lower", "compile"])
+def test_derivatives_that_are_written_into_arrays(what):
+    """`out=` goes along with the arguments."""
+
+    def f(x):
+        return np.sum(np.exp(x) * x)
+
+    places = np.zeros(4)
+    df = grad(f, out=places, compile="never")
+    found = getattr(df, what)(X)
+    if what == "compile":
+        assert found is df
+    elif what == "lower":
+        assert "exp" in str(found.tape)
+    else:
+        assert found.function == "grad_f"
+        np.testing.assert_allclose(places, np.exp(X) * (1 + X))
+        assert getattr(tapegrad, what)(df, X).function == "grad_f"
+
+
+@pytest.mark.parametrize("what", ["explain", "profile", "lower", "compile"])
+def test_inside_of_a_traced_function(what):
+    df = grad(lambda x: np.sum(x**2))
+
+    def f(x):
+        getattr(df, what)(x)
+        return x
+
+    with pytest.raises(TraceError, match=r"inside of a function that is traced \(explain_test.py"):
+        jit(f)(X)

@@ -88,7 +88,7 @@ class Derived(Named):
 
     def __dir__(self) -> list[str]:
         """What completion offers: nothing that a call works with."""
-        return [name for name in dir(type(self)) if name not in ("apart", "take")]
+        return [name for name in dir(type(self)) if name not in ("apart", "explained", "take")]
 
     def __reduce__(self) -> Any:
         return Derived, (self.f, self.transformation, self.mode)
@@ -314,11 +314,7 @@ class Derived(Named):
         from tapegrad.runtime.ahead import Lowered, looked_at, with_stand_ins
         from tapegrad.tracing.recording.decisions import only
 
-        if tracing_depth():
-            raise TraceError(
-                f"{self.__name__} is lowered or compiled inside of a function that is traced"
-                f"{at_line()}. Do it outside; eval_shape says which shapes a function has there"
-            )
+        self._check_outside("lowered or compiled", "; eval_shape says which shapes there are")
         (args, kwargs), given = with_stand_ins((args, kwargs))
         request = self._request(args, kwargs)
         transformation = self.transformation
@@ -409,10 +405,22 @@ class Derived(Named):
 
         return shown(self.__name__, self._last())
 
+    def _check_outside(self, what: str, instead: str = "") -> None:
+        if tracing_depth():
+            raise TraceError(
+                f"{self.__name__} is {what} inside of a function that is traced{at_line()}. Do it "
+                f"outside{instead}"
+            )
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Call this function, and say what answered: which variant, what was traced and why, which
         loops of the program stayed loops, and what became of its lines. See `tapegrad.explain`."""
+        self._check_outside("explained")
         self(*args, **kwargs)
+        return self.explained()
+
+    def explained(self) -> Explanation:
+        """What `explain` says, of the last call."""
         from tapegrad.runtime.ahead import explained
 
         return explained(self.__name__, self._last(), self.cache)
@@ -421,6 +429,7 @@ class Derived(Named):
         """Call this function some times, and say where the time goes. See `tapegrad.profile`."""
         if calls < 1:
             raise ArgumentError(f"calls is a number of calls to measure, from 1 up, not {calls}")
+        self._check_outside("profiled")
         self(*args, **kwargs)
         from tapegrad.runtime.profiled import profiled
 

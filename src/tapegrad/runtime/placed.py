@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,10 +110,25 @@ class Placed(Named):
                         "be written over. Pass an array of its own: np.empty_like(x)"
                     )
 
+    def compile(self, *args: Any, **kwargs: Any) -> Placed:
+        self._within.compile(self.places, *args, **kwargs)
+        return self
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        self(*args, **kwargs)
+        return self._within.explained()
+
+    def profile(self, *args: Any, **kwargs: Any) -> Any:
+        found = self._within.profile(self.places, *args, **kwargs)
+        kwargs.pop("calls", None)
+        self(*args, **kwargs)
+        return found
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_within":
             raise AttributeError(name)
-        return getattr(self._within, name)
+        found = getattr(self._within, name)
+        return partial(found, self.places) if name == "lower" else found
 
 
 def placed(
