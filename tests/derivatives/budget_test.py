@@ -255,6 +255,7 @@ print(most, limit, planned, tracemalloc.get_traced_memory()[1] - result.nbytes)
 """
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize(("name", "share"), [("chained", 0.8), ("layers", 0.7), ("steps", 0.3)])
 def test_a_call_takes_no_more(name, share, mode):

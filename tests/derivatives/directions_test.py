@@ -348,6 +348,7 @@ def test_those_of_kernels_need_a_few_matrices(f, most, monkeypatch):
 SCARCE = [kernel_determinant, gaussian_process, kernel_inverse, factor_determinant, factor_solved]
 
 
+@pytest.mark.every(3)
 @pytest.mark.every(2)
 @pytest.mark.parametrize("f", SCARCE)
 def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):

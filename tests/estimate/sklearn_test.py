@@ -64,6 +64,7 @@ def regressor(**options):
     return Regressor(normal, line, start, transforms={"scale": transforms.log}, **options)
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore")  # of its checks
 @pytest.mark.parametrize(
     "estimator",

@@ -279,6 +279,7 @@ SMALL = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_models_are_their_formulas(name):
     """Played and compiled alike, and derivatives are those of differences."""

@@ -80,6 +80,7 @@ def test_another_wavelet_is_another_trace(monkeypatch):
         assert np.allclose(g(X)[0], energy(*pywt.dwt(X, wavelet)))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("part", ["a", "d"])
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_parts_of_every_length(part, level):

@@ -443,6 +443,7 @@ def test_ties_that_stay_in_a_third_derivative():
         np.testing.assert_allclose(second, np.array(found) / (4 * h**2), atol=1e-6)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     ("inner", "at", "slopes"),
     [

@@ -43,6 +43,7 @@ def test_digits_convolution_learns(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["character_lstm", "character_transformer"])
 def test_characters_are_foreseen(name, tmp_path):
     """Whole, it takes 2.2 to 2.4 bits a letter."""
