@@ -349,7 +349,6 @@ SCARCE = [kernel_determinant, gaussian_process, kernel_inverse, factor_determina
 
 
 @pytest.mark.every(3)
-@pytest.mark.every(2)
 @pytest.mark.parametrize("f", SCARCE)
 def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):
     """As where memory is scarce, which isn't so of matrices as small as these."""
