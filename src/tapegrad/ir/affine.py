@@ -1,9 +1,9 @@
-"""Affine numbers, and indices whose places are such numbers.
+"""Affine numbers, and array indices whose positions are affine numbers.
 
-An affine number is `const + sum of factor * part`. In a plan the parts are loop indices, in the
-text of a program they are names. An index of an array that moves with the rounds of loops is made
-of affine numbers of their steps. One formula says where it is (`MovingIndex.places`): steps that
-are integers give integers, steps that are affine give the index in a plan, and names give a text.
+An affine number is `const + sum of factor * part`. In a plan the parts are loop indices; in the
+text of a program they are names. A `MovingIndex` selects a part of an array that moves from round
+to round of a loop. One formula computes its position (`MovingIndex.places`): integer steps give
+integers, affine steps give an index of the plan, and names give program text.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ids = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """A loop's index: runs from 0 to `extent` - 1, and stays below `limit`, a number of rounds that
-    depends on loops around."""
+    """A loop index. It runs from 0 to `extent` - 1, and stays below `limit` if there is one: a trip
+    count that depends on the loops around."""
 
     extent: int
     limit: Affine | None = None
@@ -33,8 +33,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Affine:
-    """`const + sum of factor * part`. The parts are loop indices, but in texts, where they are
-    names."""
+    """`const + sum of factor * part`. The parts are loop indices, or names in program text."""
 
     terms: tuple[tuple[Any, int], ...] = ()
     const: int = 0
@@ -76,7 +75,8 @@ class Affine:
         return result
 
     def text(self, name: Callable[[Any], str] = str, const_first: bool = False) -> str:
-        """`2 * i + 3`, or `3 + 2 * i`; and `9 - i` in any case."""
+        """`2 * i + 3`, or `3 + 2 * i` if `const_first`. A negative term never comes first: `9 -
+        i`."""
         parts = [
             (c < 0, name(i) if abs(c) == 1 else f"{abs(c)} * {name(i)}") for i, c in self.terms
         ]
@@ -89,7 +89,7 @@ class Affine:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least and the greatest value, whatever the loops."""
+        """The least and the greatest value if every index runs over its whole extent."""
         least = most = self.const
         for i, c in self.terms:
             step = c * (i.extent - 1)
@@ -101,7 +101,7 @@ class Affine:
 
     @property
     def limited(self) -> tuple[int, int]:
-        """The least and the greatest value, with regard to the limits of indices."""
+        """The least and the greatest value within the limits of the indices."""
         for i, _ in self.terms:
             if i.limit is not None or not i.extent:
                 return -(-self)._most, self._most
@@ -111,7 +111,7 @@ class Affine:
     def _most(self) -> int:
         least = Affine((), self.const)
         rest = self.terms
-        while rest:  # the innermost first: its limit is in terms of those around
+        while rest:  # innermost first: its limit depends on the outer indices
             (index, c), *others = sorted(rest, key=lambda term: -term[0].id)
             end = Affine((), index.extent) if index.limit is None else index.limit
             total = Affine(tuple(others), least.const)
@@ -122,7 +122,7 @@ class Affine:
 
     @property
     def index(self) -> Any:
-        """The loop index, or other part, that this is, alone and unchanged, or None."""
+        """The loop index or other part, if this number is just that part; otherwise None."""
         if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
             return self.terms[0][0]
         return None
@@ -130,33 +130,35 @@ class Affine:
 
 @dataclass(frozen=True)
 class MovingIndex:
-    """An index: an integer, a `Slice` or a `Span` for each axis. Its *places* are where it starts
-    along all axes, and then how many elements its spans have. They move by `moves[k]` for each unit
-    of step k."""
+    """An index with an integer, a `Slice` or a `Span` for each axis, which moves with loop steps.
+
+    Its *places* are its starts along all axes, followed by the element counts of its spans. Each
+    unit of step k moves them by `moves[k]`.
+    """
 
     index: tuple[Any, ...]
     moves: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def start(self) -> tuple[int, ...]:
-        """The places before it moves."""
+        """The places before any move."""
         starts = [k if isinstance(k, int) else k.start for k in self.index]
         return (*starts, *[k.count for k in self.index if isinstance(k, Span)])
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """The index but for its places."""
+        """The index without its places: class, extent and step of each axis' entry."""
         return tuple(
             [None if isinstance(k, int) else (type(k), k.extent, k.step) for k in self.index]
         )
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The shape of what it takes: an integer drops its axis."""
+        """The shape of the selection. An integer drops its axis."""
         return tuple([k.extent for k in self.index if not isinstance(k, int)])
 
     def places(self, steps: Iterable[Any]) -> list[Any]:
-        """The places after so many steps: integers, arrays of them, or affine numbers."""
+        """The places after `steps` steps: integers, arrays of integers, or affine numbers."""
         places: list[Any] = [*self.start]
         for step, move in zip(steps, self.moves, strict=True):
             for p, far in enumerate(move):
@@ -165,7 +167,7 @@ class MovingIndex:
         return places
 
     def at(self, places: Sequence[Any]) -> tuple[Any, ...]:
-        """The index with other places."""
+        """The same index at other places."""
         counts = iter(places[len(self.index) :])
         found: list[Any] = []
         for k, start in zip(self.index, places, strict=False):
@@ -178,8 +180,8 @@ class MovingIndex:
         return tuple(found)
 
     def inside(self, starts: Iterable[Any], at: Iterable[Any]) -> list[Any]:
-        """Where the element `at` of what it takes is in the array, with the index at these
-        starts."""
+        """The position in the array of the selection's element `at`, if the index starts at
+        `starts`."""
         rest = iter(at)
         return [
             start if isinstance(k, int) else next(rest) * k.step + start
@@ -187,12 +189,13 @@ class MovingIndex:
         ]
 
     def numpy(self) -> Callable[..., Any]:
-        """A function of the steps that says it as NumPy takes it: the index into the array, and
-        that of the front of what it takes. It is written out, as rounds of loops ask it."""
+        """A function from the steps to two NumPy indices: the selection in the array, and the part
+        of the result's buffer that the selection fills, from its front on. The function is
+        generated source, because rounds of loops call it."""
         return _function(self)
 
     def text(self, steps: Sequence[str]) -> tuple[str, str]:
-        """The same as NumPy's users write it, where steps have these names."""
+        """The two indices of `numpy` as source text; `steps` are the names of the steps."""
         places = self.places(list(map(Affine.part, steps)))
         outer: list[str] = []
         inner: list[str] = []
@@ -206,7 +209,7 @@ class MovingIndex:
                 stop = _text(k.start + k.count * k.step)
                 if k.step > 0:
                     outer.append(f"{start}:{stop}{stride}")
-                else:  # before the first element there is None
+                else:  # a stop before the first element is written as None
                     outer.append(f"slice({start}, {stop} if {stop} >= 0 else None, {k.step})")
             else:
                 count = _text(k.count)
@@ -215,7 +218,7 @@ class MovingIndex:
                     outer.append(f"{start}:{start} + {count}")
                 elif k.step > 0:
                     outer.append(f"{start}:{start} + ({count}) * {k.step}{stride}")
-                else:  # along memory, and then the other way round
+                else:  # taken forwards, then reversed
                     times = f" * {-k.step}" * (k.step != -1)
                     outer.append(f"{start} - ({count} - 1){times}:{start} + 1{stride}")
             inner += [":"] * isinstance(k, Slice)
@@ -230,7 +233,7 @@ def _text(x: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _function(where: MovingIndex) -> Callable[..., Any]:
-    """`MovingIndex.numpy`."""
+    """Generate the function that `MovingIndex.numpy` returns."""
     steps = [f"t{k}" for k in range(len(where.moves))]
     lines = [f"def at({', '.join(steps)}):", *[f"    {t} = int({t})" for t in steps]]
     outer, inner = "", ""

@@ -1,4 +1,4 @@
-"""Where the stored temporaries of a plan live: in scratch memory, or in results."""
+"""The memory of a plan's stored temporaries: scratch memory, or results that aren't written yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tapegrad.ir.cells import At, Cell
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """A piece of scratch memory, in which temporaries live one after another."""
+    """A piece of scratch memory that several temporaries use one after another."""
 
     dtype: np.dtype
     size: int
@@ -22,8 +22,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a temporary lives: in a slot, or in a result that isn't written yet, from element
-    `start` on."""
+    """The memory of a temporary, from element `start` on: a slot, or a result that isn't written
+    yet."""
 
     memory: Slot | Cell
     start: int
@@ -37,7 +37,7 @@ class Allocation:
     homes: Mapping[Cell, Home]
 
     def home(self, cell: Cell) -> Home:
-        """The memory of a cell, and where in it the cell starts; others may live there before and
+        """The memory of a cell, and its start there. Other cells may use the memory before and
         after. Arguments, results and registers have memory of their own."""
         return self.homes.get(cell.root) or Home(cell.root, 0)
 
@@ -56,12 +56,13 @@ class Span:
 
 
 def extent(cell: Cell) -> int:
-    """How many elements a cell takes in memory."""
+    """The number of elements that a cell takes in memory."""
     return math.prod(cell.left)
 
 
 def span(cell: Cell, at: At | None, allocation: Allocation) -> Span:
-    """Where an access may touch memory: a single element, if its index is constant."""
+    """The elements of memory that an access may touch. If the index is constant, it is one
+    element."""
     home = allocation.home(cell)
     if at is None or len(at) < len(cell.shape):
         return Span(home.memory, home.start, home.start + extent(cell.root))
@@ -74,10 +75,10 @@ def span(cell: Cell, at: At | None, allocation: Allocation) -> Span:
 
 
 def left_of(cell: Cell, at: At) -> At:
-    """The entries of an index that shrinking left."""
+    """The entries of an index for the axes that shrinking left."""
     return at if cell.axes is None else tuple(at[a] for a in cell.axes)
 
 
 def strides(shape: tuple[int, ...]) -> list[int]:
-    """In elements, of an array in row-major order."""
+    """The strides, in elements, of an array in row-major order."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

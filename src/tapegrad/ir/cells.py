@@ -1,7 +1,7 @@
 """Cells, and the indices at which they are read and written.
 
-Indices are affine in the loops' indices, so views cost nothing: they are composed into the index
-with which the operand is read. Short names: `at` an index, one entry for each axis.
+Indices are affine in the loop indices, so views cost nothing: they are composed into the index of
+the operand. Short names: `at` an index, one entry for each axis.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _ids = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A place for values of one dtype. `role` is "input", "output", "temporary", or "state": of a
-    round, what is carried in place, which is an input and an output at once.
+    """A place for values of one dtype.
 
-    `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
-    shrinking leaves; None means all of them. A result may leave under another shape, `leaving`.
+    `role` is "input", "output", "temporary" or "state". A state is carried in place by the rounds
+    of a loop: it is an input and an output of the round's plan at once. `alias` is the cell whose
+    memory this one shares under another shape. `axes` are the axes that shrinking left; None means
+    all of them. `leaving` is the shape in which a result is returned, if it differs from `shape`.
     """
 
     shape: tuple[int, ...]
@@ -38,7 +39,7 @@ class Cell:
     alias: Cell | None = None
     axes: tuple[int, ...] | None = None
     scalar: bool = False  # an input passed by value
-    stored: bool = False  # in memory though it has no axes: two kernels use it
+    stored: bool = False  # in memory although it has no axes: two kernels use it
     leaving: tuple[int, ...] | None = None
     id: int = field(default_factory=lambda: next(_ids))
 
@@ -53,7 +54,7 @@ class Cell:
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """The shape under which it is passed to kernels, and leaves."""
+        """The shape in which kernels take the cell, and in which it is returned."""
         return self.shape if self.leaving is None else self.leaving
 
     @property
@@ -69,7 +70,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Indirect:
-    """An index that an array of integers holds; negative ones count from the end."""
+    """An index that is read from an array of integers. Negative ones count from the end."""
 
     read: Read
     extent: int
@@ -80,23 +81,27 @@ At = tuple[Affine | Indirect, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """A cell at an index, or a literal; or, of neither, the index itself, as a number."""
+    """An operand of a step: a cell at an index, or a literal. With neither cell nor literal it is
+    the value of the index itself."""
 
     cell: Cell | None
     at: At = ()
     literal: Literal | None = None
 
 
-# ---- of products, and what is shared out
+# ---- matrix products, and their division among chunks
 
-ROWS, COLUMNS, TERMS = range(3)  # what a product counts: m, n and k of (m, k) @ (k, n)
+ROWS, COLUMNS, TERMS = range(3)  # the dimensions of a product: m, n and k of (m, k) @ (k, n)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one chunk computes of a product: of its rows, columns or terms up to `size`, from that
-    many times `chunk` on. In an array, these are counted along so many of its axes as one, from an
-    entry of the first of them on."""
+    """The part of a matrix product that one chunk computes: up to `size` of its rows, columns or
+    terms (`axis`), from `chunk * size` on.
+
+    In an array, `joined` axes count as one for this, and the count begins at entry `start` of the
+    first of them.
+    """
 
     axis: int
     chunk: Index
@@ -105,5 +110,6 @@ class Share:
     start: Affine = field(default_factory=Affine)
 
 
-# What alone says where along each axis an access is: an index, or the share of a chunk.
+# For each axis the only thing that an access's position along it depends on: a loop index, or the
+# share of a chunk. None if it depends on more, or on nothing.
 Along = tuple[Index | Share | None, ...]

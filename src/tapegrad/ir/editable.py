@@ -1,6 +1,6 @@
-"""What tapes have that users change: their calls by name, and other tapes made of them.
+"""The methods of tapes by which users change them: calls found by name, and edited copies.
 
-`runtime/edits.py` is what these methods do.
+`runtime/edits.py` implements these methods.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Any, Self, cast
 from tapegrad.core.values import Var
 from tapegrad.errors import TapeError
 
-# What methods of tapes and plans do that needs more than this module: `methods.py` puts it in.
+# Implementations of methods of tapes and plans that need later stages. `methods.py` fills this in.
 METHODS: dict[str, Callable[..., Any]] = {}
 
 
 class Editable:
-    """A tape, as users change it."""
+    """The methods of a tape for users who change it."""
 
     name: str
     inputs: tuple[Var, ...]
     calls: tuple[Any, ...]
 
     def __getitem__(self, at: int | slice | str | Var) -> Any:
-        """The call at a position, those of a slice, or the one that defines a variable: "%4"."""
+        """The call at a position, the calls of a slice, or the call that defines a variable such as
+        "%4"."""
         if isinstance(at, (str, Var)):
             found = [call for call in self.calls if str(at) in map(str, call.outs)]
             if not found:
@@ -33,13 +34,13 @@ class Editable:
         return self.calls[at]
 
     def replace(self, at: int | str | Var, f: Callable[..., Any]) -> Self:
-        """Another tape, with what `f` does in the place of a call.
+        """A copy of the tape in which a call is replaced by what `f` computes.
 
             tape.replace("%5", np.tanh)
 
-        `f` is a function written with NumPy. It is traced with the call's operands, and has to
-        return what has the shape and dtype of the call's result; a tuple where there are several.
-        All other variables keep their numbers.
+        `f` is a function written with NumPy. It is traced with the call's operands. Its result must
+        have the shape and dtype of the call's result; if the call has several results, `f` returns
+        a tuple. All other variables keep their numbers.
 
         Parameters
         ----------
@@ -48,74 +49,77 @@ class Editable:
 
         Raises
         ------
-        TapeError : there is no such call, or what `f` returns doesn't fit.
+        TapeError : there is no such call, or the result of `f` doesn't fit.
         """
         changed: Self = METHODS["replace"](self, at, f)
         return changed
 
     def insert(self, at: int | str | Var, f: Callable[..., Any], *others: Any) -> Self:
-        """Another tape, in which what reads a variable reads `f` of it.
+        """A copy of the tape in which `f` of a variable is read in place of the variable.
 
             tape.insert("%5", lambda h, x: h + 0.1 * x, "%1")
 
         Parameters
         ----------
-        at : the variable, an input or what a call defines; or the position of the call.
-        f : a function of its value, and of the others'. It returns an array like it.
+        at : the variable, an input or the result of a call; or the position of the call.
+        f : a function of the variable's value and of the values of `others`. It returns an array of
+            the same shape and dtype as the variable.
         others : variables that are defined by then, and numbers.
 
         Raises
         ------
-        TapeError : there is no such variable, one of the others is defined later, or what `f`
-            returns doesn't fit.
+        TapeError : there is no such variable, one of the others is defined later, or the result of
+            `f` doesn't fit.
         """
         changed: Self = METHODS["insert"](self, at, f, others)
         return changed
 
     def delete(self, at: int | str | Var, instead: Any = None) -> Self:
-        """Another tape, without a call.
+        """A copy of the tape without a call.
 
         Parameters
         ----------
         at : the call's position, or a variable that it defines.
-        instead : the variable, or the number, that is read instead of its result.
+        instead : the variable or number that is read in place of the call's result.
 
         Raises
         ------
-        TapeError : there is no such call, its result is read, and there is nothing `instead`, or
-            what doesn't fit.
+        TapeError : there is no such call; or its result is read, and `instead` is missing or
+            doesn't fit.
         """
         changed: Self = METHODS["delete"](self, at, instead)
         return changed
 
     def values(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """What each variable is when the tape is played with these arguments: by names, in order.
+        """The value of every variable when the tape is played with these arguments, by name and in
+        order.
 
             tape.values(w, x)["%4"]
 
-        Where NaN begins, say, is the first of them that holds one.
+        For example, the first variable whose value holds a NaN is where NaN begins.
         """
         made = (*self.inputs, *[out for call in self.calls for out in call.outs])
         whole = dataclasses.replace(cast(Any, self), outputs=made, output_names=())
         return dict(zip(map(str, made), METHODS["play"](whole, args, kwargs), strict=True))
 
     def gradients(self, wrt: Sequence[str | Var] | str | Var | None = None) -> Self:
-        """The tape of the derivatives of the output, a scalar, with respect to inputs and to what
-        calls define: to all that have one, in order, if it isn't said.
+        """The tape of the derivatives of the output, a scalar, with respect to inputs and to the
+        results of calls. Without `wrt` it has all derivatives that exist, in the order of their
+        variables.
 
             hidden, w = tape.gradients(["%5", "%1"]).play(x)
 
-        That of an intermediate value says how the output changes where that value does, and all
-        before it stays as it is. The tape takes what this one takes.
+        The derivative with respect to an intermediate value says how the output changes with that
+        value while everything before it stays fixed. The result has the same inputs as this tape.
 
         Parameters
         ----------
-        wrt : variables, or one: "%5", or `tape[3].out`, or `tape.inputs[0]`.
+        wrt : variables, or one variable: "%5", or `tape[3].out`, or `tape.inputs[0]`.
 
         Raises
         ------
         TapeError : there is no such variable.
-        GradientError : the tape's first output isn't a real scalar, or a variable is of integers.
+        GradientError : the tape's first output isn't a real scalar, or a variable holds integers.
         """
         derived: Self = METHODS["gradients"](self, wrt)
         return derived

@@ -1,4 +1,4 @@
-"""What loops fold with: sums, extrema, and what else has an order that is free, or isn't."""
+"""The associative operations of reductions: sums, products, extrema, any and all."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LEAST, GREATEST = "least", "greatest"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fold:
-    """An associative operation of a value folded so far and the next one.
+    """An associative operation of an accumulator and the next value.
 
-    `start` is the value of no elements, a number or the least or greatest of a dtype. `function` is
-    what NumPy computes, `statement` what is emitted: `{acc}` is updated with `{x}`, in parentheses
-    if it is an operand. In registers of floats it is the `loose` one, if there is one, which leaves
-    the order open.
+    `start` is the value of an empty fold: a number, or LEAST or GREATEST, a dtype's extreme value.
+    `function` is NumPy's operation. `statement` is the emitted one: it updates `{acc}` with `{x}`,
+    which it puts in parentheses if it is an operand. Where the accumulator is a float in a
+    register, `loose` is emitted instead, if given: it leaves the order of the operations open.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Fold:
     statement: str
     loose: str = ""
     wide: bool = False  # many float32 numbers are folded in float64
-    ordered: bool = False  # the order counts
-    running: bool = False  # what is folded so far may be read
+    ordered: bool = False  # the order makes a difference
+    running: bool = False  # the accumulator may be read in between
 
     def identity(self, dtype: np.dtype) -> Any:
-        """The value of no elements."""
+        """The value of an empty fold in this dtype."""
         if self.start not in (LEAST, GREATEST):
-            if dtype.kind == "c" and self.start == 0:  # zeros have its sign in both parts
+            if dtype.kind == "c" and self.start == 0:  # -0.0 in both parts if `start` is -0.0
                 return complex(self.start, self.start)
             return self.start
         least = self.start == LEAST
@@ -49,7 +49,8 @@ class Fold:
         return self.name
 
 
-# What is running starts at -0.0, which changes no number; a sum at 0.0, as NumPy's.
+# A running sum starts at -0.0, since -0.0 + x is x for every x. A plain sum starts at 0.0, as in
+# NumPy.
 ADD = Fold("add", -0.0, operator.add, "{acc} += {x}", ordered=True, running=True)
 SUM = Fold("sum", 0, operator.add, "{acc} += {x}", loose="{acc} = plus({acc}, {x})", wide=True)
 PRODUCT = Fold("prod", 1, operator.mul, "{acc} *= ({x})", running=True)

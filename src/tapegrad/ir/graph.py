@@ -40,7 +40,7 @@ def to_networkx(tape: Tape) -> networkx.DiGraph:
     free = len(tape.free_inputs)
     for position, (var, name) in enumerate(zip(tape.inputs, names, strict=True)):
         value(var, "input" if position < free else "captured", name)
-    nested: list[Tape] = []  # which have the numbers that they print with
+    nested: list[Tape] = []  # sub-tapes, in the order of the numbers with which they print
     for number, call in enumerate(tape.calls):
         node = f"call {number}"
         graph.add_node(
@@ -72,7 +72,7 @@ def call_label(call: Call, nested: list[Tape]) -> str:
 
 
 def to_json(tape: Tape) -> str:
-    """The graph as JSON; types, primitives and lines are texts."""
+    """The graph as JSON. Types, primitives and source lines become strings."""
     graph = to_networkx(tape)
     nodes = [{"id": node, **data} for node, data in graph.nodes(data=True)]
     edges = [{"source": a, "target": b, **data} for a, b, data in graph.edges(data=True)]

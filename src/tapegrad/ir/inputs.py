@@ -1,4 +1,4 @@
-"""Tapes with further inputs, or with other variables for the same."""
+"""Tapes with further inputs, and tapes with renumbered variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 
 
 def renumbered(tape: Tape) -> Tape:
-    """The same tape with its variables numbered in order: its inputs, then what its calls give."""
+    """The tape with its variables numbered in order: the inputs first, then the results of the
+    calls."""
     made = itertools.chain(tape.inputs, *[call.outs for call in tape.calls])
     if all(var.id == number for number, var in enumerate(made, start=1)):
         return tape
@@ -46,18 +47,18 @@ def renumbered(tape: Tape) -> Tape:
 
 
 def _numbered(var: Var, number: int, env: dict[Operand, Var]) -> Var:
-    """This variable under a number, also in `env`."""
+    """Enter the variable under its new number into `env`, and return it."""
     found = env[var] = var if var.id == number else Var(number, var.aval)
     return found
 
 
 def unused(tape: Tape, avals: Sequence[Aval]) -> list[Var]:
-    """Variables of these types that the tape doesn't know."""
+    """New variables of these types, with numbers that the tape doesn't use."""
     return [Var(number, aval) for number, aval in enumerate(avals, start=tape.last + 1)]
 
 
 def known_from(tape: Tape, inputs: Iterable[Var]) -> set[Operand]:
-    """The variables of a tape that depend on these inputs, and on nothing else."""
+    """The variables of a tape that depend on these inputs alone."""
     known: set[Operand] = {*inputs}
     for call in tape.calls:
         if all(isinstance(x, Literal) or x in known for x in call.operands):
@@ -72,8 +73,11 @@ def with_inputs(
     captured: Sequence[Any] = (),
     before: int = 0,
 ) -> Tape:
-    """The tape with further inputs, behind the others but for the last `before`. The tape's calls
-    may use them already. The arrays that it captured, and these, are those of its last inputs.
+    """The tape with further inputs. They come after the others, but before the last `before` ones.
+    The tape's calls may read them already.
+
+    `captured` are appended to the captured arrays of the tape. Captured arrays belong to the last
+    inputs.
     """
     if not further and not captured:
         return tape

@@ -1,5 +1,5 @@
-"""How much memory a tape takes, measured by its types and the order of its calls, and when values
-are read last."""
+"""Memory use of a tape, computed from its types and the order of its calls, and last uses of
+values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegrad.ir.tape import Tape, Var
 
 
 def last_uses(tape: Tape) -> dict[int, list[int]]:
-    """Position of a call -> ids of the variables that no later call reads."""
+    """A map from the position of a call to the ids of the variables that are not read after it."""
     last: dict[int, int] = {}
     for position, call in enumerate(tape.calls):
         for x in call.operands:
@@ -29,7 +29,7 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
 
 
 def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
-    """Measure a tape by its types and the order of its calls."""
+    """The memory report of a tape, computed from its types and the order of its calls."""
     free = tape.free_inputs
     constants = tape.inputs[len(free) :]
     bases = _bases(tape)
@@ -58,18 +58,19 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
 
 
 def live_bytes(tape: Tape) -> list[int]:
-    """What intermediates take while each call is made, beside results."""
+    """The bytes of live intermediates at each call, without the tape's results."""
     results = {x for x in tape.outputs if isinstance(x, Var)}
     return _live(tape, _without(results, _bases(tape)), _inside(tape))
 
 
 def bytes_inside(tapes: Iterable[Tape]) -> int:
-    """What is there at a time while a call runs the tapes that it holds, beside its results."""
+    """The peak of live bytes while a call runs its sub-tapes, without the call's results."""
     return max([_of_body(tape).peak for tape in tapes], default=0)
 
 
 class _Inside(NamedTuple):
-    """What is there only while a call runs the tapes that it holds."""
+    """Number, total bytes and peak bytes of the values that exist only while a call runs its
+    sub-tapes."""
 
     values: int
     nbytes: int
@@ -77,7 +78,7 @@ class _Inside(NamedTuple):
 
 
 def _inside(tape: Tape) -> dict[int, _Inside]:
-    """The same by the positions of the calls."""
+    """The values inside calls with sub-tapes, by the position of the call."""
     found = {}
     for position, call in enumerate(tape.calls):
         if held := [_of_body(inner) for inner in call.primitive.tapes]:
@@ -87,8 +88,8 @@ def _inside(tape: Tape) -> dict[int, _Inside]:
 
 
 def _of_body(tape: Tape) -> _Inside:
-    """Of one tape. Its outputs are the call's results, and count there, as if they had their memory
-    from the start."""
+    """The values of one sub-tape, without its outputs. Those are the call's results and are counted
+    there, as if their memory existed from the start."""
     results = {x for x in tape.outputs if isinstance(x, Var)}
     left = _without(results, _bases(tape))
     made = [out for call in tape.calls for out in call.outs if left[out] == out]
@@ -105,13 +106,13 @@ def _total(variables: Iterable[Var]) -> int:
 
 
 def _bases(tape: Tape) -> dict[Var, Var | None]:
-    """Each variable -> the one whose memory it shows: itself, unless it is a view. A view of a
-    literal shows no array's memory."""
+    """A map from each variable to the variable whose memory it shows: itself, unless it is a view.
+    A view of a literal shows no array's memory and maps to None."""
     bases: dict[Var, Var | None] = {var: var for var in tape.inputs}
     for call in tape.calls:
         for out in call.outs:
             if call.primitive.memory.is_view:
-                shown, *_ = call.operands  # of a window, the steps stand behind
+                shown, *_ = call.operands  # the other operands of a window are steps
                 bases[out] = bases[shown] if isinstance(shown, Var) else None
             else:
                 bases[out] = out
@@ -119,14 +120,14 @@ def _bases(tape: Tape) -> dict[Var, Var | None]:
 
 
 def _without(results: Iterable[Var], bases: dict[Var, Var | None]) -> dict[Var, Var | None]:
-    """What memory variables show, but for that of results."""
+    """`bases` with None for variables that show the memory of a result."""
     shown = {bases[x] for x in results}
     return {var: None if base in shown else base for var, base in bases.items()}
 
 
 def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) -> list[int]:
-    """What live intermediates take while each call is made: a value lives from its call to the last
-    use of its memory."""
+    """The bytes of live intermediates at each call. A value lives from its call to the last use of
+    its memory."""
     end = len(tape.calls)
     last: dict[Var | None, int] = {}
     for position, call in enumerate(tape.calls):
@@ -150,8 +151,8 @@ def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) 
 
 
 def matrix_bytes(tape: Tape, least: int) -> float:
-    """What the results take, where they are large matrices of derivatives, or outgrow the arguments
-    as kernels of points do; else that is no measure."""
+    """The bytes of the results, if these are large: matrices of derivatives, or results that
+    outgrow the arguments, such as kernels of points. Otherwise infinity, meaning no bound."""
     results, free = (sum(x.aval.nbytes for x in xs) for xs in (tape.outputs, tape.free_inputs))
     outgrow = tape.matrices or results > 16 * free
     return results if outgrow and results > least else math.inf

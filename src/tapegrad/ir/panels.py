@@ -1,12 +1,11 @@
-"""Matrices in arrays: what products are made of.
+"""Panels: matrices inside of arrays, the operands of matrix products.
 
     x[b, i + 1, 2:14, :]            at (b, i + 1, 2, 0), rows along axis 2, columns along axis 3
     the same of all b and i         rows along the axes 0, 1 and 2, one behind the other in memory
     q[:, h, :].T                    at (0, h, 0), rows along axis 2, columns along axis 0
     the windows of an image         rows along axes 0, 1 and 2, columns along axes 1 and 2 again
 
-So a slice, one of several heads, or windows of which each element is in several, is multiplied
-where it lies.
+So a slice, one head of several, or overlapping windows are multiplied without a copy.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from tapegrad.ir.cells import Along, At, Cell, Indirect, Share
 
 @dataclass(frozen=True)
 class Panel:
-    """So many rows and columns of a cell from `at` on: along axes of it, of which several follow
-    each other in memory as one, since the later ones are taken whole.
+    """A matrix of the given `shape` in a cell, starting at `at`.
 
-    Of windows, which may go along an axis twice, `ways` says for each axis of the rows, and of the
-    columns, how many places there are, and how far they are apart.
+    `rows` and `columns` are axes of the cell. Several axes count as one, since they are adjacent in
+    memory and the later ones are taken whole. Windows may use an axis twice, for rows and for
+    columns: then `ways` holds (extent, step) for each axis of the rows and of the columns.
     """
 
     cell: Cell
@@ -37,7 +36,8 @@ class Panel:
 
     @staticmethod
     def of(cell: Cell, at: At = (), swapped: bool = False) -> Panel:
-        """The matrix in the last two axes of a cell at an index of the others, or its transpose."""
+        """The matrix in the last two axes of a cell, at an index of the others; transposed if
+        `swapped`."""
         first, last = range(len(cell.shape))[-2:]
         shape = cell.shape[first], cell.shape[last]
         panel = Panel(cell, (*at, Affine(), Affine()), (first,), (last,), shape)
@@ -51,12 +51,13 @@ class Panel:
         )
 
     def ways_of(self, k: int) -> tuple[tuple[int, int], ...]:
-        """Those of its rows, or of its columns."""
+        """The (extent, step) pairs of the axes of the rows (`k` = 0) or of the columns (`k` =
+        1)."""
         axes = (self.rows, self.columns)[k]
         return self.ways[k] if self.ways else tuple([(self.cell.shape[a], 1) for a in axes])
 
     def in_rows(self, start: int, count: int) -> Panel:
-        """So many of its rows, which go along one axis, from this one on."""
+        """The panel of `count` rows from row `start` on. Its rows must go along one axis."""
         (axis,) = self.rows
         at = list(self.at)
         entry = at[axis]
@@ -66,7 +67,7 @@ class Panel:
 
     @property
     def left(self) -> tuple[At, tuple[int, ...], tuple[int, ...]]:
-        """Where it begins, and along which axes it goes, of those that shrinking left."""
+        """The start, the row axes and the column axes, among the axes that shrinking left."""
         kept = self.cell.axes
         if kept is None or self.cell.alias is not None:
             return self.at, self.rows, self.columns
@@ -78,7 +79,8 @@ class Panel:
 
     @property
     def first(self) -> At | None:
-        """The index of a matrix that is all of the last two axes, as they are; None of others."""
+        """The index of a matrix that fills the last two axes of its cell as they are; None for any
+        other."""
         at, rows, columns = self.left
         shape = self.cell.shape if self.cell.alias is not None else self.cell.left
         last = (rows, columns) == ((len(at) - 2,), (len(at) - 1,))
@@ -87,13 +89,17 @@ class Panel:
 
     @property
     def outside(self) -> tuple[Affine | Indirect | None, ...]:
-        """Where it is along the axes that aren't its own; None of these."""
+        """The position along the axes that are neither rows nor columns; None for rows and
+        columns."""
         own = {*self.rows, *self.columns}
         return tuple([None if a in own else k for a, k in enumerate(self.at)])
 
     def along(self, axes: Sequence[int], share: Share | None) -> Along:
-        """What says where along each axis of the cell it is; `axes` is what its rows and columns
-        count of a product, and `share` what of that."""
+        """For each axis of the cell, the only thing that the position along it depends on.
+
+        `axes` are the dimensions of the product (ROWS, COLUMNS, TERMS) that this panel's rows and
+        columns stand for, and `share` is the part of the product that a chunk computes.
+        """
         found: list[Index | Share | None] = [
             k.index if isinstance(k, Affine) else None for k in self.at
         ]
@@ -103,12 +109,12 @@ class Panel:
             start = self.at[mine[0]]
             if share is None or share.axis != axis:
                 continue
-            if isinstance(start, Affine) and not start.terms:  # else chunks may meet in a loop
+            if isinstance(start, Affine) and not start.terms:  # else chunks may overlap in a loop
                 found[mine[0]] = replace(share, joined=len(mine), start=start)
         return tuple(found)
 
     def place(self, row: int, column: int) -> At:
-        """The index of one of its elements."""
+        """The index of the element at a row and a column."""
         at = list(self.at)
         for k, (axes, number) in enumerate(((self.rows, row), (self.columns, column))):
             ways = zip(axes, self.ways_of(k), strict=True)
@@ -121,7 +127,8 @@ class Panel:
         return tuple(at)
 
     def entry(self, place: At) -> At:
-        """The same at a row and a column that are indices of loops, along one axis each."""
+        """The index of the element at a row and a column that are loop indices. Rows and columns
+        must go along one axis each."""
         at = list(self.at)
         for (axis,), number in zip((self.rows, self.columns), place, strict=True):
             entry = at[axis]
@@ -130,7 +137,7 @@ class Panel:
         return tuple(at)
 
     def moved(self, place: Callable[[Cell, At], tuple[Cell, At]]) -> Panel:
-        """The same matrix where its cell is replaced, and its axes among those of the other."""
+        """The same matrix in another cell. `place` maps a cell and index to the new ones."""
         marked = [Affine(k.terms, k.const) if isinstance(k, Affine) else k for k in self.at]
         cell, at = place(self.cell, tuple(marked))
         axes = {id(k): a for a, k in enumerate(at)}
@@ -141,7 +148,7 @@ class Panel:
         return Panel(cell, at, rows, columns, self.shape, self.ways)
 
     def fault(self) -> str:
-        """What is wrong with it, or nothing."""
+        """A message that says what is malformed, or ""."""
         if len(self.at) != len(self.cell.shape):
             return "a matrix isn't at an index of its cell"
         if self.ways is not None:

@@ -1,11 +1,11 @@
 """The plan: loops, statements, library calls and cells, between the tape and the source.
 
-A *cell* is a place for values: an argument, an output, or a temporary. Lowering makes one loop
-nest for each call of the tape; fusing merges nests; shrinking takes from cells the axes that they
-no longer need, down to a scalar in a register.
+A *cell* is a place for values: an argument, an output, or a temporary. Lowering makes one loop nest
+for each call of the tape; fusing merges nests; shrinking removes from cells the axes that they no
+longer need, down to a scalar in a register.
 
-Plans are immutable: a pass makes a new one. Cells are identities; a pass that says something new of
-one, that it loses axes or is stored, puts another in its place (`with_cells`).
+Plans are immutable: a pass makes a new one. Cells are compared by identity. A pass that changes a
+fact about a cell, such as its axes or whether it is stored, replaces the cell (`with_cells`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tapegrad.ir.tape import METHODS
 
 
 def cycle_of(turns: Sequence[int], place: int) -> list[int]:
-    """The places that are at one, round after round, if place `turns[p]` becomes place p."""
+    """The places that pass through `place` in successive rounds, if place `turns[p]` becomes place
+    p."""
     cycle = [place]
     while turns[cycle[-1]] != place:
         cycle.append(turns[cycle[-1]])
@@ -31,26 +32,28 @@ def cycle_of(turns: Sequence[int], place: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Recurrence(Step):
-    """`for index in range(rounds): plan`, each round on what the last one left.
+    """`for index in range(rounds): plan`, where each round continues with the results of the last
+    one.
 
-    The plan of a round was planned by itself, among the values of `index`, which counts down if
-    this runs `backwards`. Its first inputs are what is carried, and its outputs what is carried
-    next; the other inputs are the same in each round. Outside, `reads` are the values of its inputs
-    at first, and `outs` what is carried in the end.
+    The plan of a round was made separately, and may read `index`, which counts down if the loop
+    runs `backwards`. Its first inputs are the loop-carried values, and its outputs are their next
+    values; its other inputs are invariant. In the outer plan, `reads` are the initial values of its
+    inputs, and `outs` are the final loop-carried values.
 
-    Arrays are carried in `places`, cells outside. A round finds its carried array k in place
-    `homes[k]` and leaves it in place `leaves[k]`; after it the places are renamed: what was place
-    `turns[p]` becomes place p. So nothing is copied from round to round. `places` say where they
-    are at first, and after the last round each array is in its own `outs`. Temporaries live where
-    the plan's own `allocation` says, in slots for which `scratch` are cells outside.
+    Loop-carried arrays live in `places`, cells of the outer plan. A round finds carried array k in
+    place `homes[k]` and leaves it in place `leaves[k]`. Then the places are renamed: what was place
+    `turns[p]` becomes place p. So nothing is copied from round to round. `places` is the order
+    before the first round; after the last round each array is in its own cell of `outs`.
+    Temporaries live where the plan's own `allocation` says, in slots for which `scratch` are cells
+    of the outer plan.
 
-    One that runs `until` has a condition: whether there is a first round, and the last output of
-    its plan, whether there is another. It leaves how many rounds it made and whether it would have
-    gone on in the last two of `outs`. Where only a run knows how many rounds there are, arrays that
-    turn round in their places are copied to `outs`, which are other cells.
+    A loop with a condition has `until`: it says whether there is a first round, and the last output
+    of its plan says whether there is another. The last two of `outs` are the number of rounds made
+    and whether the condition still held. If the trip count is known at run time only, arrays whose
+    places are renamed are copied to `outs`, which are other cells.
 
-    One that has a `begin` starts with that step. Where the plan stops with a status, this stops
-    with that and `first` added.
+    With `begin`, the loop starts at that step. If the plan of a round stops with a status, the loop
+    stops with that status plus `first`.
     """
 
     index: Index
@@ -59,7 +62,7 @@ class Recurrence(Step):
     reads: tuple[Read, ...]
     outs: tuple[Cell, ...]
     places: tuple[Cell, ...] = ()
-    homes: tuple[int | None, ...] = ()  # None of what is a number
+    homes: tuple[int | None, ...] = ()  # None for a number
     leaves: tuple[int | None, ...] = ()
     turns: tuple[int, ...] = ()
     allocation: Any = None
@@ -74,12 +77,12 @@ class Recurrence(Step):
 
     @property
     def carried(self) -> int:
-        """How many values it carries."""
+        """The number of loop-carried values."""
         return len(self.homes)
 
     def ends(self, home: int, cell: Cell) -> bool:
-        """Whether a cell is where the array of this place is after the last round, or a copy of it,
-        where nobody knows which round is the last."""
+        """Whether `cell` holds the array of place `home` after the last round: as its place, or as
+        a copy of it if the trip count is unknown."""
         cycle = cycle_of(self.turns, home)
         if self.rounds.literal is None or self.until is not None or self.begin is not None:
             return cell not in self.places or (len(cycle) == 1 and cell is self.places[home])
@@ -133,9 +136,9 @@ class Recurrence(Step):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a status that a kernel returns means: a guard that failed, one on the range of numbers
-    in which another order of sums is taken, or an index out of range. `error` is that of NumPy
-    which is raised then, as Python."""
+    """The meaning of a status that a kernel returns: a failed guard, a guard on the range of
+    numbers in which sums may be reordered, or an index out of range. `error` is the NumPy error to
+    raise, as Python source."""
 
     kind: str  # "guard", "range" or "index"
     message: str
@@ -150,8 +153,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, and the cells that a caller passes and gets. The statuses with which a plan
-    stops count the failures from 1. One of a round stands `among` the indices of recurrences."""
+    """Steps in order, and the cells that a caller passes and gets.
+
+    A kernel that stops returns a status: status k is the k-th of `failures`, counted from 1. The
+    plan of a loop's round runs `among` the indices of the recurrences around it.
+    """
 
     name: str
     inputs: tuple[Cell, ...]
@@ -168,7 +174,7 @@ MANY = 1 << 40  # rounds
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
-    """All steps, those inside loops too."""
+    """All steps, including those inside loops."""
     for step in steps:
         yield step
         if isinstance(step, Loop):
@@ -176,12 +182,12 @@ def walk(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def leaves(step: Step) -> list[Step]:
-    """The steps inside a step that aren't loops; or the step itself."""
+    """The steps inside a step that aren't loops, or the step itself."""
     return [s for s in walk([step]) if not isinstance(s, Loop)]
 
 
 def count_accesses(step: Step | Plan) -> int:
-    """How many accesses running a step takes, at most."""
+    """The most memory accesses that running a step makes."""
     if isinstance(step, Plan):
         return sum(map(count_accesses, step.steps))
     if isinstance(step, Loop):
@@ -200,8 +206,8 @@ def count_accesses(step: Step | Plan) -> int:
 
 
 def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:
-    """Steps between calls of NumPy, each run of which is a kernel unless it is cut; so is each
-    parallel loop."""
+    """The steps, divided at calls of NumPy, cuts and parallel loops. Each list of steps is one
+    kernel."""
     found: list[list[Step] | PythonCall] = []
     is_open = False
     for step in steps:
@@ -224,7 +230,7 @@ def is_parallel(step: Step) -> bool:
 
 
 def is_fill(step: Step) -> bool:
-    """Whether this stores a literal, and no more."""
+    """Whether the step only stores a literal."""
     return (
         isinstance(step, Compute)
         and not step.combine
@@ -233,7 +239,7 @@ def is_fill(step: Step) -> bool:
 
 
 def with_cells(plan: Plan, changed: Mapping[Cell, Cell]) -> Plan:
-    """The plan with other cells in the place of some, whose aliases follow them."""
+    """The plan with some cells replaced. Aliases of a replaced cell follow it."""
     if not changed:
         return plan
     found = dict(changed)

@@ -8,9 +8,9 @@
         t sum= exp(x[i]) : f8           # model.py:12
       out[()] = t : f8
 
-Registers have a name and no index. `t sum= value` folds a value into what is there. What is stored
-is declared at the head, and where it lives, if an allocation is given. The plan of a recurrence's
-rounds prints as `@1`, and below it as `@1 = plan ...`.
+Registers have a name and no index. `t sum= value` folds a value into `t`. Stored cells are declared
+at the head, with their memory if an allocation is given. The plan of a recurrence's rounds prints
+as `@1`, and below it as `@1 = plan ...`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COUNTED = "rows", "columns", "terms"
 
 
 def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
-    """The plan as text, with the homes of what is stored."""
+    """The plan as text. With an allocation it says where each stored cell lives."""
     nested: list[Plan] = []
     blocks = [_block(plan, nested, allocation)]
     while len(blocks) <= len(nested):
@@ -61,13 +61,12 @@ def _block(plan: Plan, nested: list[Plan], allocation: Allocation | None = None)
 
 
 def show_step(plan: Plan, step: Step) -> str:
-    """One step of a plan, or the head of a loop."""
+    """One step of a plan as text; for a loop, its head."""
     return _Text(plan).lines([step], "")[0][0]
 
 
 def malformed(plan: Plan, message: str, after: str = "", cell: Cell | None = None) -> InternalError:
-    """The error for a plan that isn't well formed, about one of its cells, with the lines around
-    that name it."""
+    """The error for a malformed plan. It quotes the lines around the last one that names `cell`."""
     stage = f" after {after}" if after else ""
     about = "" if cell is None else f"{_Text(plan).name(cell)}: "
     lines = str(plan).splitlines()
@@ -84,7 +83,7 @@ def malformed(plan: Plan, message: str, after: str = "", cell: Cell | None = Non
 
 @dataclass
 class _Text:
-    """What prints one plan: the names that it has given."""
+    """The printer of one plan, with the names that it has given to cells and indices."""
 
     plan: Plan
     nested: list[Plan] = field(default_factory=list)  # the plans of rounds, by number
@@ -97,7 +96,7 @@ class _Text:
             self.name(cell)
 
     def cells(self) -> Iterator[Cell]:
-        """All that the steps touch, in order."""
+        """All cells that the steps access, in order."""
         for step in walk(self.plan.steps):
             for cell, _, _ in step.own():
                 yield cell.root
@@ -138,7 +137,7 @@ class _Text:
     # ---- steps
 
     def lines(self, steps: Sequence[Step], indent: str) -> list[tuple[str, str]]:
-        """Each step as text, with its comment."""
+        """Each step as a line of text and its comment."""
         rows = []
         for step in steps:
             rows.append((indent + step.text(self), str(step.src or "")))
@@ -148,7 +147,7 @@ class _Text:
         return rows
 
     def number(self, plan: Plan) -> int:
-        """That of the plan of a round."""
+        """The number under which the plan of a round prints."""
         if not any(known is plan for known in self.nested):
             self.nested.append(plan)
         return next(k for k, known in enumerate(self.nested, start=1) if known is plan)

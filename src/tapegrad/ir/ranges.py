@@ -1,5 +1,5 @@
-"""Guards on the range of numbers: where one doesn't hold, the same tape answers, with all sums in
-NumPy's order (see `optimize.rewrites.ranges`)."""
+"""Guards on the range of numbers. If one fails, the same tape is run with all sums in NumPy's order
+(see `optimize.rewrites.ranges`)."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ RANGE = "numbers within the range in which the order of sums makes no difference
 
 
 def is_of_range(guard: Guard) -> bool:
-    """Whether a guard is one of these."""
+    """Whether a guard is on the range of numbers."""
     return guard.what == RANGE

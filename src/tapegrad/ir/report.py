@@ -1,4 +1,4 @@
-"""What a tape takes in memory."""
+"""The report on a tape's use of memory."""
 
 from __future__ import annotations
 

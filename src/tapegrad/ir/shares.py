@@ -1,4 +1,5 @@
-"""Whose rows are whose, where chunks of loops and products are worked on at the same time."""
+"""Rows that belong to one chunk alone, for chunks of loops and products that run at the same
+time."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from tapegrad.ir.steps import Loop, Step
 
 
 def rows_of(steps: Sequence[Step]) -> dict[Index, int]:
-    """The indices that run over the rows of a chunk, or over those of a tile of them; and how many
-    rows a chunk has."""
+    """The loop indices that run over the rows of a chunk, or of a tile in a chunk, with the number
+    of rows in a chunk."""
     rows: dict[Index, int] = {}
     for step in walk(steps):
         if isinstance(step, Loop) and step.chunk is not None:
@@ -23,7 +24,7 @@ def rows_of(steps: Sequence[Step]) -> dict[Index, int]:
 
 
 def is_one_share(along: Iterable[Index | Share | None], rows: Mapping[Index, int]) -> bool:
-    """Whether each chunk has its own part of an axis: that in which all these accesses are."""
+    """Whether all these accesses along an axis stay within one part of it for each chunk."""
     parts: set[tuple[int, int, Affine] | None] = set()
     for x in along:
         if isinstance(x, Share):

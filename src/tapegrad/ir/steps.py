@@ -1,10 +1,11 @@
-"""The steps of plans: what each reads and writes, what becomes of it where cells and indices are
-others, and how it prints.
+"""The steps of plans: the cells that each reads and writes, copies with replaced cells or indices,
+and their text.
 
-Whoever works on plans asks a step; which class it is matters to who emits it or runs it.
+A pass asks steps by these methods. Only the emitter and the interpreter of plans tell the classes
+apart.
 
-Short names: `i`, `j` loop indices; `at` an index, one entry for each axis; `t` what prints a plan,
-which knows its names.
+Short names: `i`, `j` loop indices; `at` an index, one entry for each axis; `t` the printer of a
+plan, which knows the names of cells.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.tape import dtype_name
 
-Places = tuple[Affine | Indirect | None, ...]  # where along each axis; None is all along it
+Places = tuple[Affine | Indirect | None, ...]  # position along each axis; None: the whole axis
 S = TypeVar("S", bound="Step")
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What becomes of cells and indices in a copy of a step: `place` says what stands for a cell at
-    an index; `indices` what stands for loop indices."""
+    """A substitution of cells and indices for copying a step. `place` maps a cell at an index to
+    another one; `indices` maps loop indices to affine numbers."""
 
     place: Callable[[Cell, At], tuple[Cell, At]] | None = None
     indices: Mapping[Index, Affine] = field(default_factory=dict)
 
     @staticmethod
     def at_places(places: Mapping[Cell, tuple[Cell, At]]) -> Changes:
-        """Registers become elements of arrays in which they are kept."""
+        """A substitution of registers by elements of arrays."""
         return Changes(lambda cell, at: places.get(cell, (cell, at)))
 
     def at(self, at: At) -> At:
@@ -52,7 +53,8 @@ class Changes:
         return k.substitute(self.indices)
 
     def index(self, index: Index) -> Index:
-        """The index that stands for this one, which is said without a factor or an offset."""
+        """The index that replaces this one, which must be a single index without factor or
+        offset."""
         found: Index | None = self.indices[index].index if index in self.indices else index
         assert found is not None
         return found
@@ -62,7 +64,7 @@ class Changes:
         return (cell, at) if self.place is None else self.place(cell, at)
 
     def cell(self, cell: Cell) -> Cell:
-        """A cell for which a step names no index of its own."""
+        """The replacement of a cell that a step uses without an index."""
         return cell if self.place is None else self.place(cell, ())[0]
 
     def cells(self, cells: Sequence[Cell]) -> tuple[Cell, ...]:
@@ -81,56 +83,60 @@ class Changes:
 
 
 class Step:
-    """Something the plan does; `accesses` yields (cell, index, whether it writes)."""
+    """One step of a plan. `accesses` yields (cell, index, whether it writes)."""
 
     src: Source | None = None
-    outermost: ClassVar[bool] = False  # whether it is in no loop
-    of_arrays: ClassVar[bool] = False  # whether it may write elements before it has read others
+    outermost: ClassVar[bool] = False  # whether it never stands in a loop
+    of_arrays: ClassVar[bool] = False  # whether it may write elements before it has read all others
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         raise NotImplementedError
 
     def changed(self: S, to: Changes) -> S:
-        """The same of other cells, at other indices."""
+        """A copy with cells and indices replaced."""
         raise NotImplementedError
 
     def text(self, t: Any) -> str:
-        """It as a line of a plan, or its head."""
+        """The step as a line of a plan's text; for a loop, its head."""
         raise NotImplementedError
 
     def substituted(self: S, indices: Mapping[Index, Affine]) -> S:
-        """The same with other loop indices."""
+        """A copy with loop indices replaced."""
         return self.changed(Changes(indices=indices))
 
     @property
     def folds(self) -> Fold | None:
-        """What it folds into the cell that it writes, if it does."""
+        """The operation by which the step updates its cell, or None."""
         return None
 
     def in_chunk(self, chunk: Index, size: int) -> Step:
-        """What a chunk does of it: so many rows, of what has some."""
+        """The part of the step that one chunk computes: `size` rows of each matrix or loop."""
         raise NotImplementedError
 
     def needs(self) -> Iterator[Cell]:
-        """What it reads: what it adds to as well, but not what it only overwrites."""
+        """The cells that the step reads. A cell that it adds to counts, a cell that it only
+        overwrites doesn't."""
         return (cell for cell, _, writes in self.own() if not writes)
 
     def parts(self) -> Iterator[tuple[Cell, At, bool]]:
-        """Its own cells with their indices, and whether these are of more than an element."""
+        """The step's own accesses as (cell, index, whether it covers more than one element)."""
         return ((cell, at or (), at is None) for cell, at, _ in self.own())
 
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
-        """The accesses of the step itself, without those of steps inside it."""
+        """The accesses of the step itself, without those of nested steps."""
         return self.accesses()
 
     def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
-        """The accesses with, for each axis, where along it; None where that is all along it."""
+        """The accesses with the position along each axis; None means the whole axis."""
         return self.accesses()
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
-        """The accesses with, for each axis, the loop index that alone says where along it, or the
-        share of a chunk: other iterations of that loop touch other rows. None where more than that
-        says it, or nothing. What is added to isn't read."""
+        """The accesses, with the single loop index or share that the position along each axis
+        depends on.
+
+        Then other iterations of that loop touch other rows. An entry is None if the position
+        depends on more, or on nothing. A cell that is added to counts as written, not as read.
+        """
         for cell, at, writes in self.accesses():
             alone = None
             if at is not None:
@@ -139,7 +145,7 @@ class Step:
 
 
 def read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
-    """The accesses of a read, and of the index arrays that say where it is."""
+    """The accesses of a read, and of the index arrays in its index."""
     if read.cell is not None:
         yield read.cell, read.at, False
         for k in read.at:
@@ -149,7 +155,7 @@ def read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
 
 @dataclass(frozen=True)
 class Compute(Step):
-    """`cell[at] = primitive(reads)`, or `cell[at] (+) value` if it is combined with a fold."""
+    """`cell[at] = primitive(reads)`, or `cell[at] (+) primitive(reads)` if `combine` is a fold."""
 
     cell: Cell
     at: At
@@ -222,8 +228,11 @@ class ArgUpdate(Step):
 
 @dataclass(frozen=True)
 class Gemm(Step):
-    """`out = x @ y`, or `+=` if it `adds`; of the fronts of these, if `sizes` say how many rows,
-    columns and terms there are; or only what is in the `share` of a chunk."""
+    """`out = x @ y`, or `out += x @ y` if it `adds`.
+
+    With `sizes`, only the front of the matrices takes part: these numbers of rows, columns and
+    terms. With `share`, only the part of one chunk is computed.
+    """
 
     out: Panel
     x: Panel
@@ -237,7 +246,7 @@ class Gemm(Step):
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        """How many rows, columns and terms there are."""
+        """The numbers of rows, columns and terms."""
         return (*self.out.shape, self.x.shape[1])
 
     @property
@@ -246,7 +255,7 @@ class Gemm(Step):
 
     @property
     def T(self) -> Gemm:
-        """The same, computed as `out.T = y.T @ x.T`."""
+        """The same product, computed as `out.T = y.T @ x.T`."""
         m, n, k = self.sizes or (None, None, None)
         sizes = None if m is None or n is None or k is None else (n, m, k)
         return replace(self, out=self.out.T, x=self.y.T, y=self.x.T, sizes=sizes)
@@ -256,7 +265,7 @@ class Gemm(Step):
 
     @property
     def matrices(self) -> tuple[tuple[Panel, tuple[int, int]], ...]:
-        """The result, x and y, and what their rows and columns count."""
+        """The panels of the result, x and y, each with the dimensions of its rows and columns."""
         return (self.out, (ROWS, COLUMNS)), (self.x, (ROWS, TERMS)), (self.y, (TERMS, COLUMNS))
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
@@ -294,8 +303,8 @@ class Gemm(Step):
 
 @dataclass(frozen=True)
 class Routine(Step):
-    """`results[at] = kernel(arrays)`, the kernel of a primitive. Each array is a cell, the index of
-    the matrix in it, and whether that stands transposed; the first `written` are overwritten."""
+    """`results[at] = kernel(arrays)`, with the kernel of a primitive. Each array is (cell, index of
+    the matrix in it, whether it is transposed). The first `written` arrays are overwritten."""
 
     primitive: Any
     arrays: tuple[tuple[Cell, At, bool], ...]
@@ -308,7 +317,7 @@ class Routine(Step):
 
     @property
     def read(self) -> list[int]:
-        """The numbers of the arrays that it reads; others it only writes."""
+        """The numbers of the arrays that are read. The others are only written."""
         starts = [k for k, x in enumerate(self.primitive.overwrites) if x is not None]
         return [*starts, *range(self.written, len(self.arrays))]
 
@@ -339,7 +348,7 @@ class Routine(Step):
 
 @dataclass(frozen=True, eq=False)
 class PythonCall(Step):
-    """A primitive that NumPy evaluates between the kernels."""
+    """A primitive that NumPy evaluates between kernels."""
 
     primitive: Any
     outs: tuple[Cell, ...]
@@ -356,7 +365,8 @@ class PythonCall(Step):
             yield out, None, True
 
     def needs(self) -> Iterator[Cell]:
-        """What it writes to may be filled by that alone."""
+        """The cells that the call reads, without those that it writes: it may be what fills
+        them."""
         return (cell for cell in super().needs() if cell not in self.outs)
 
     def changed(self, to: Changes) -> PythonCall:
@@ -371,7 +381,8 @@ class PythonCall(Step):
 
 @dataclass(frozen=True)
 class CheckRange(Step):
-    """Stop with a status if the flag was raised: an index array was out of range."""
+    """Stop with a status if the flag was raised, which means that an index array was out of
+    range."""
 
     flag: Cell
     status: int
@@ -391,7 +402,7 @@ class CheckRange(Step):
 
 @dataclass(frozen=True)
 class CheckGuard(Step):
-    """Stop with a status if a scalar isn't what the trace took it to be."""
+    """Stop with a status if a scalar differs from the value that the guard expects."""
 
     read: Read
     expected: Literal
@@ -412,7 +423,7 @@ class CheckGuard(Step):
 
 @dataclass(frozen=True, eq=False)
 class Cut(Step):
-    """Here one kernel ends and the next begins."""
+    """The end of one kernel and the start of the next."""
 
     outermost = True
 
@@ -431,9 +442,9 @@ class Loop(Step):
     """`for index in range(extent): body`.
 
     A loop over tiles counts in steps of `step`; a loop inside a tile has that loop's index as its
-    `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop, chunks,
-    are independent; the loop inside it that has (its index, n) as its `chunk` runs over that chunk,
-    n rows.
+    `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop are
+    chunks, which are independent. The loop inside it that runs over the n rows of a chunk has
+    `chunk` = (index of the parallel loop, n).
     """
 
     index: Index

@@ -1,13 +1,13 @@
-"""Real numbers that a traced function took for plain ones: a guard says so, and why no derivative
-can go through it."""
+"""Guards on real numbers that the traced function used as plain numbers. Their text says why there
+is no derivative through them."""
 
 from __future__ import annotations
 
 from tapegrad.ir.tape import Guard
 
-PLAIN = "a plain number: "  # begins what such a guard says
+PLAIN = "a plain number: "  # the start of such a guard's text
 
 
 def lost_by(guard: Guard) -> str:
-    """Why there is no derivative with respect to what the guard's number is made of."""
+    """The reason why the guarded number has no derivative, or "" for other guards."""
     return guard.what.removeprefix(PLAIN) if guard.what.startswith(PLAIN) else ""

@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.core.locks import cached_property
 from tapegrad.core.request import Form as Form
 from tapegrad.core.values import UNKNOWN, Memory, immutable, one_type
-from tapegrad.core.values import Aval as Aval  # whoever works on tapes finds these here too
+from tapegrad.core.values import Aval as Aval  # exported here too, for modules that work on tapes
 from tapegrad.core.values import Literal as Literal
 from tapegrad.core.values import Operand as Operand
 from tapegrad.core.values import Source as Source
@@ -35,38 +35,39 @@ from tapegrad.ir.editable import Editable
 from tapegrad.ir.report import MemoryReport
 from tapegrad.ir.traits import PLAIN, SMOOTH, Algebra, Ties
 
-# The primitives, and classes of those with parameters, as tapes print them: each puts itself in.
+# Printed name -> primitive, or class of primitives with parameters. Each enters itself.
 DECLARED: dict[str, Any] = {}
 
 
 class Primitive:
-    """What a call applies. `primitives/base.py` says what the kinds are, and what rules work on."""
+    """The operation that a call applies. `primitives/base.py` describes the kinds and what rules
+    work on."""
 
     name: Any  # a string, on the class or on the instance
     results: ClassVar[int] = 1
-    absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
-    factors: ClassVar[bool] = False  # who reads them differentiates with respect to its operand
-    memory: ClassVar[Memory] = UNKNOWN  # whose memory the result is
-    pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
+    absent: ClassVar[bool] = False  # whether `vjp` accepts None for a result without cotangent
+    factors: ClassVar[bool] = False  # whether readers' rules give cotangents to its operand instead
+    memory: ClassVar[Memory] = UNKNOWN  # whether the result has its own memory or an operand's
+    pointwise: ClassVar[bool] = False  # whether each element depends on the operands' same element
     scalar: Any = ""  # that function as an emitted expression
     cost: Any = 1  # of an element, in additions
-    algebra: Algebra = PLAIN  # in which operands it is linear, and the like
-    ties: Ties = SMOOTH  # what its derivatives are like at kinks
-    foreign: ClassVar[bool] = False  # a user's function: it may do more than compute
-    visible: Any = None  # how many results have derivatives; the others are kept for a rule
-    tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
-    inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
+    algebra: Algebra = PLAIN  # in which operands it is linear, and similar facts
+    ties: Ties = SMOOTH  # how its derivatives behave at kinks
+    foreign: ClassVar[bool] = False  # a user's function, which may have side effects
+    visible: Any = None  # the number of results with derivatives; the others are kept for a rule
+    tapes: tuple[Tape, ...] = ()  # the sub-tapes among its parameters
+    inlined: ClassVar[bool] = False  # whether their calls will replace this call
     flat: Any = False  # whether its derivative is zero everywhere
-    checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
+    checks: Any = False  # whether it has guards, so that it is kept although its result isn't read
     of_complex: Any = False  # whether its rules and results are right for complex numbers
-    repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
+    repeats: ClassVar[bool] = False  # whether it is a loop, which updates its loop-carried values
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
-        """This primitive with others in the place of the tapes that it holds."""
+        """This primitive with other sub-tapes."""
         return self
 
     def aval(self, *xs: Aval) -> Any:
-        """The result's type, or a ValueError if the operands don't fit."""
+        """The result's type. Raises a ValueError if the operands don't fit."""
         raise NotImplementedError
 
     def avals(self, *xs: Aval) -> tuple[Aval, ...]:
@@ -82,44 +83,44 @@ class Primitive:
         return results
 
     def refuses(self, *xs: Aval) -> bool:
-        """Whether operands of these types don't fit, whatever their values are."""
+        """Whether operands of these types never fit, whatever their values."""
         try:
             self.avals(*xs)
-        except (TypeError, ValueError):  # LinAlgError is one, too
+        except (TypeError, ValueError):  # LinAlgError is a ValueError
             return True
         return False
 
     def evaluate(self, *xs: Any) -> Any:
-        """NumPy's answer: the oracle of the tests and what `play` runs."""
+        """The result as NumPy computes it: the oracle of the tests, and what `play` runs."""
         raise NotImplementedError
 
     def showing(self, m: int) -> Sequence[int]:
-        """The results, by their numbers, that may share memory with an operand."""
+        """The positions of the results that may share memory with operand `m`."""
         return range(self.results)
 
     def updating(self) -> Callable[..., Any]:
-        """`evaluate` of what `updates`, in the memory of the first operand."""
+        """For a primitive that updates: `evaluate` in the memory of the first operand."""
         raise NotImplementedError
 
     def for_types(self, *avals: Aval) -> Callable[..., Any]:
-        """`evaluate` of arrays and scalars of these types, which it needn't look at."""
+        """A version of `evaluate` for operands of these types, which it needn't check."""
         return self.evaluate
 
     def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
-        """`evaluate`, with `run` for the tapes that this holds."""
+        """`evaluate`, with `run` to run the sub-tapes."""
         return self.evaluate(*xs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        """One cotangent an operand, None where there is none."""
+        """The cotangent of each operand, None where there is none."""
         raise GradientError(f"{self.name} has no reverse rule")
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        """What has a kink, as a key, which begins with whether it is that of a point, the origin;
-        None of a primitive that has none."""
+        """The key of what has a kink, or None. It begins with whether the kink is a point, the
+        origin."""
         return None
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        """`vjp`, where a kink takes the side to which the first direction points that isn't 0."""
+        """`vjp` on the side of the kink to which the first nonzero direction points."""
         return self.vjp(ct, out, *xs)
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
@@ -127,29 +128,31 @@ class Primitive:
         raise GradientError(f"{self.name} has no forward rule")
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
-        """Whether derivatives keep zeros of the result (see `masks`), if they keep those `kept`."""
+        """Whether derivatives keep zeros of the result (see `masks`), if they keep those of `kept`
+        operands."""
         return False
 
     def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
-        """The emitted expression for results of this dtype; `given` are the operands that are
-        numbers, and None for the others."""
+        """The emitted expression for this dtype. `given` holds the literal operands, None for
+        others."""
         return str(self.scalar)
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
-        """The lines of NumPy that define `outs`; if there aren't any, it is called by its name."""
+        """The lines of NumPy source that define `outs`. If there are none, the primitive is called
+        by name."""
         return []
 
     def quick_text(self, xs: Sequence[str]) -> str:
-        """Python for what `evaluate` gives of operands with these names, or, of what `updates`, for
-        what that does; "" where nothing is quicker than to call them."""
+        """A Python expression for `evaluate` (for `updating`, if it updates) of operands with these
+        names; "" if nothing is quicker than the call."""
         return ""
 
     def scalar_text(self, xs: Sequence[str]) -> str:
-        """The same where none has axes, of numbers of Python's or NumPy's, and truth values."""
+        """`quick_text` for operands without axes: Python's or NumPy's numbers, and truth values."""
         return ""
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        """The static parameters by name, as the tape prints them."""
+        """The static parameters by name, as printed on the tape."""
         return ()
 
     def __call__(self, *xs: Any) -> Any:
@@ -166,9 +169,8 @@ class Primitive:
 class Call:
     """One line of the tape: `outs = primitive(*operands)`.
 
-    `src` is the user's line; `reason` says why a derived call is there ("cotangent of %3, via
-    exp"). Neither takes part in comparing tapes.
-    """
+    `src` is the user's line; `reason` says why a derived call exists ("cotangent of %3, via exp").
+    Neither is compared when tapes are compared."""
 
     primitive: Primitive
     operands: tuple[Operand, ...]
@@ -178,7 +180,7 @@ class Call:
 
     @property
     def out(self) -> Var:
-        """The variable that this call defines, where it is only one."""
+        """The variable that this call defines, if there is only one."""
         (out,) = self.outs
         return out
 
@@ -190,7 +192,7 @@ class Call:
 
 @immutable
 class Guard:
-    """A fact that the trace took for granted: the scalar `operand` had the value `expected`."""
+    """An assumption of the trace: the scalar `operand` has the value `expected`."""
 
     operand: Operand
     expected: Literal
@@ -199,7 +201,7 @@ class Guard:
 
     @property
     def error(self) -> str:
-        """NumPy's error, as Python, that a call raises where this doesn't hold, if there is one."""
+        """NumPy's error, as source, that a call raises if this guard fails; "" if there is none."""
         raises = self.what.startswith("LinAlgError(") and not self.expected.value
         return self.what if raises else ""
 
@@ -208,12 +210,13 @@ class Guard:
 class Tape(Editable):
     """A straight-line program: `inputs`, then `calls`, then `outputs`.
 
-    `captured` are arrays that the function used without being passed them, the last inputs' values;
-    `names` are the inputs', `guards` facts under which the tape is the user's function. `form` is
-    how it was called, with what isn't an input. If `ordered`, sums keep their order; if the
-    results are `matrices` of derivatives, little memory is used beside them. `axes`, with their
-    inputs' numbers, are of any length in the tape's machine code. That may write the outputs named
-    in `into` where an input lies, both by number, and the caller does so elsewhere."""
+    `names` are the names of the inputs. `captured` are the values of the last inputs: arrays that
+    the function used without being passed them. The tape is the user's function where all `guards`
+    hold. `form` is how it was called, with the arguments that aren't inputs. If `ordered`, sums
+    keep their order. If the results are `matrices` of derivatives, little memory is used beside
+    them. `axes` are pairs (input number, axis) of any length in the tape's machine code. `into` are
+    pairs (output number, input number): machine code may write the output into the memory of the
+    input; where the tape is played, the caller copies the output there."""
 
     name: str
     inputs: tuple[Var, ...]
@@ -253,7 +256,7 @@ class Tape(Editable):
         return self._hash
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle holds: the fields, and nothing that was worked out from them."""
+        """The pickled state: the fields, without cached properties."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __str__(self) -> str:
@@ -266,17 +269,16 @@ class Tape(Editable):
 
     @property
     def free_inputs(self) -> tuple[Var, ...]:
-        """The inputs whose values a caller passes, without the captured ones."""
+        """The inputs that a caller passes, without the captured ones."""
         return self.inputs[: len(self.inputs) - len(self.captured)]
 
     def play(self, *args: Any, **kwargs: Any) -> Any:
         """Run the tape with NumPy, call by call, and return its output (a tuple, if several).
 
-        The arguments are put together as those that were traced, with the same keywords and the
-        same static values. A tape that wasn't made by `trace` takes its inputs, in order or by
-        name. Raises `TapeError` if the shapes or dtypes aren't the inputs', or if a guard doesn't
-        hold for these values.
-        """
+        The arguments have the structure of the traced ones, with the same keywords and the same
+        static values. A tape that wasn't made by `trace` takes its inputs, in order or by name.
+        Raises `TapeError` if shapes or dtypes differ from the inputs', or if a guard fails for
+        these values."""
         results = METHODS["play"](self, args, kwargs)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -295,7 +297,8 @@ class Tape(Editable):
         return str(METHODS["numpy_source"](self))
 
     def to_networkx(self) -> Any:
-        """The tape as a `networkx.DiGraph`: a node for each variable and call, edges along data."""
+        """The tape as a `networkx.DiGraph`: a node for each variable and call, edges along the data
+        flow."""
         return METHODS["to_networkx"](self)
 
     def to_json(self) -> str:
@@ -308,20 +311,21 @@ class Tape(Editable):
 
     @property
     def last(self) -> int:
-        """The highest number of a variable."""
+        """The highest number of any variable."""
         return max(
             [v.id for v in self.inputs] + [v.id for c in self.calls for v in c.outs], default=0
         )
 
     def memory_report(self) -> MemoryReport:
-        """Counts and bytes of parameters, constants and intermediates, their peak, and what the
-        compiled code is planned to need."""
+        """Counts and bytes of parameters, constants and intermediates, the peak of live memory, and
+        the planned scratch memory of the compiled code."""
         report: MemoryReport = METHODS["memory_report"](self)
         return report
 
 
 def with_inner(tape: Tape, change: Callable[[Tape], Tape], inlined: bool = True) -> Tape:
-    """The tape with what `change` makes of those that its calls hold, but for `inlined` ones."""
+    """The tape with `change` applied to its calls' sub-tapes; to those to inline only if
+    `inlined`."""
     if not any(map(_TAPES, tape.calls)):
         return tape
     changed = {}
@@ -341,10 +345,10 @@ _TAPES = operator.attrgetter("primitive.tapes")
 
 
 def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
-    """A pass that goes through the tapes that calls hold too, the innermost first. Those that will
-    be inlined wait for that. For what keeps all that a tape computes, its inputs and its outputs:
-    the call that holds it reads them by their places, and a rule of that call may look into it.
-    """
+    """Apply a pass to sub-tapes as well, innermost first, but not to those that will be inlined.
+
+    The pass must keep inputs, outputs and their values: the call that holds a sub-tape reads them
+    by position, and a rule of that call may use them."""
 
     @functools.wraps(step)
     def deep(tape: Tape) -> Tape:
@@ -354,7 +358,7 @@ def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
 
 
 class Builder:
-    """Records calls and hands out variables, in order; `finish` makes the tape."""
+    """Appends calls and hands out variables in order. `finish` makes the tape."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -366,7 +370,7 @@ class Builder:
 
     @classmethod
     def after(cls, tape: Tape, name: str) -> Builder:
-        """A builder that goes on where a tape ends: with its inputs, its calls, its variables."""
+        """A builder that continues a tape, with its inputs, calls and variable numbers."""
         builder = cls(name)
         builder.inputs += tape.inputs
         builder.names += tape.names or ("",) * len(tape.inputs)
@@ -380,7 +384,7 @@ class Builder:
         return self._next
 
     def fresh(self, aval: Aval) -> Var:
-        """A variable that nothing defines yet."""
+        """A new variable without a definition."""
         var = Var(self._next, one_type(aval))
         self._next += 1
         return var
@@ -398,12 +402,12 @@ class Builder:
         src: Source | None = None,
         reason: str = "",
     ) -> tuple[Var, ...]:
-        """Append a call; its outputs' types come from the primitive."""
+        """Append a call. The primitive determines the types of its outputs."""
         avals = primitive.avals(*[x.aval for x in operands])
         return self.define(primitive, operands, avals, src, reason)
 
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
-        """Append a call of another tape, with other operands."""
+        """Append a copy of another tape's call, with other operands."""
         first = self._next
         is_next = [out.id for out in call.outs[:1]] == [first]
         if is_next and all(map(operator.is_, operands, call.operands)):
@@ -424,7 +428,7 @@ class Builder:
         src: Source | None,
         reason: str,
     ) -> tuple[Var, ...]:
-        """Append a call whose outputs have these types."""
+        """Append a call whose outputs have the types `avals`."""
         first = self._next
         outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
         self._append(Call(primitive, tuple(operands), outs, src, reason))
@@ -453,11 +457,10 @@ class Builder:
 
 
 class Rewriter:
-    """Rebuilds a tape call by call: the frame that every pass hangs its rewrites in.
+    """Rebuilds a tape call by call; the frame of every rewriting pass.
 
-    `env` maps the old tape's variables to the new one's operands. Inputs are carried over first,
-    in their order, so a pass never changes a tape's signature.
-    """
+    `env` maps the old tape's variables to the new one's operands. Inputs are copied first, in
+    order, so a pass never changes a tape's signature."""
 
     def __init__(self, tape: Tape, name: str | None = None) -> None:
         self.tape = tape
@@ -479,10 +482,10 @@ class Rewriter:
         try:
             return [x if type(x) is Literal else self.env[x] for x in call.operands]  # type: ignore[index]
         except KeyError:
-            return [self.operand(x) for x in call.operands]  # which says what is wrong
+            return [self.operand(x) for x in call.operands]  # raises the error
 
     def copy(self, call: Call) -> None:
-        """Carry a call over as it is."""
+        """Copy a call to the new tape."""
         outs = self.builder.again(call, self.operands(call))
         for before, after in zip(call.outs, outs, strict=True):
             self.env[before] = after

@@ -48,7 +48,7 @@ def show(tape: Tape) -> str:
 
 
 def _block(tape: Tape, nested: list[Tape]) -> str:
-    given = dict(enumerate(tape.names))  # a malformed tape may have fewer: it prints all the same
+    given = dict(enumerate(tape.names))  # a malformed tape may have fewer names, and still prints
     names = [given.get(k) or f"x{k}" for k in range(len(tape.inputs))]
     rows: list[tuple[str, str]] = []
     free = len(tape.free_inputs)
@@ -82,7 +82,8 @@ def show_call(call: Call, nested: list[Tape] | None = None) -> str:
 
 
 def show_parameter(value: Any, nested: list[Tape] | None = None) -> str:
-    """A parameter as text. `nested` are the sub-tapes so far, which print as their numbers."""
+    """A parameter as text. A sub-tape prints as its number in `nested`, and is added there if it is
+    new."""
     nested = [] if nested is None else nested
     if isinstance(value, Tape):
         if value not in nested:
@@ -104,7 +105,7 @@ def _comment(call: Call) -> str:
 
 # ---- parsing
 
-# What is special in a line: strings (kept), variables, sub-tapes, a user's function, a comment.
+# Tokens with a meaning of their own: strings (kept), variables, sub-tapes, functions, comments.
 _TOKENS = re.compile(
     r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
     r"""|%(?P<var>\d+)|@(?P<tape>\d+)|=<(?P<function>[^>]*)>|(?P<comment>\#.*)"""
@@ -112,10 +113,10 @@ _TOKENS = re.compile(
 
 
 def parse(text: str, captured: tuple[np.ndarray, ...] = ()) -> Tape:
-    """The tape that prints as `text`; `captured` are the values of its `cap` inputs.
+    """The tape that prints as `text`. `captured` are the values of its `cap` inputs.
 
-    Without values those are ordinary inputs. Raises `TapeError` that names the line if the text
-    isn't a tape, or if it refers to a user's function, which a text can't hold.
+    Without values, `cap` inputs become ordinary inputs. Raises a `TapeError` that names the line if
+    the text isn't a tape, or if it refers to a user's function, which text can't hold.
     """
     head, *others = re.split(r"\n\s*\n(?=@\d+ = )", text.strip())
     blocks = dict(block.split(" = ", 1) for block in others)
@@ -138,7 +139,7 @@ class _SubTapes:
 
 
 class _Parser:
-    """Reads the lines of one tape; `vars` are those defined so far."""
+    """Reads the lines of one tape. `vars` are the variables defined so far."""
 
     def __init__(self, tapes: _SubTapes) -> None:
         self.tapes = tapes
@@ -216,7 +217,7 @@ def _number(node: ast.expr) -> Any:
 
 
 def _as_python(line: str) -> str:
-    """A line as Python can parse it: `%1` as V_1, `@1` as T_1, without its comment."""
+    """A line as Python can parse it: `%1` becomes V_1, `@1` becomes T_1, the comment is dropped."""
 
     def plain(match: re.Match[str]) -> str:
         if match["function"] is not None:

@@ -1,15 +1,16 @@
-"""What primitives say of themselves: facts that belong together, checked when declared."""
+"""Facts that primitives declare about themselves, in groups, checked when they are declared."""
 
 from __future__ import annotations
 
 
 class Algebra:
-    """What a primitive is like as a function of its operands, which are told by their numbers.
+    """The algebraic properties of a primitive. Operands are given by their positions.
 
-    In those of `linear` it is linear with a finite slope, the others given; in those of `additive`
-    linear together, if the others of these are 0. If it is `commutative` their order makes no
-    difference to any bit. The rules of what `selects` choose among cotangents, and never multiply.
-    What is linear `by_rows` is one linear map of each row of the last operand.
+    The primitive is linear with a finite slope in each operand of `linear`, for fixed values of the
+    others. It is jointly linear in those of `additive`: f(x, y) = f(x, 0) + f(0, y). If
+    `commutative`, the order of the operands changes no bit of the result. If it `selects`, its
+    rules choose among cotangents and never multiply them. If it is linear `by_rows`, it applies one
+    linear map to each row of the last operand.
     """
 
     __slots__ = ("additive", "by_rows", "commutative", "linear", "selects")
@@ -32,16 +33,16 @@ class Algebra:
             raise ValueError(f"{known}: both operands of what is commutative are alike")
 
     def holds(self, count: int) -> bool:
-        """Whether it can be of a function of so many operands."""
+        """Whether all positions fit a function of `count` operands."""
         return all(k < count for k in (*self.linear, *self.additive))
 
 
 class Ties:
-    """What derivatives are like where a function has a kink, or values are equal.
+    """The derivatives of a primitive at a kink or a tie of equal values.
 
-    `origin` is the result, or from -1 on the operand, that is 0 where the kink is. Of what `leans`
-    the operands but the first count in derivatives at ties alone. It is `balanced` if the slope at
-    a tie is the mean of those of both sides.
+    `origin` is the value that is 0 at the kink: the number of the result, or an operand, counted
+    from -1 downwards. If it `leans`, operands other than the first enter derivatives at ties only.
+    It is `balanced` if the slope at a tie is the mean of the slopes on both sides.
     """
 
     __slots__ = ("balanced", "leans", "origin")

@@ -1,13 +1,13 @@
-"""Which calls may write into the memory of their first operand.
+"""In-place updates: the calls that may write into the memory of their first operand.
 
-A call that `updates` gives its first operand with a part changed. Where nobody reads the operand
-after it no copy has to be made:
+A call that `updates` returns its first operand with a part changed. If the operand isn't read
+afterwards, no copy is needed:
 
     %3 = set_window(%1, %2, ...)        %1 is not read again: written in place
 
-That is so in memory that an earlier update has made, and in inputs that a caller says are its own.
-A view of the operand that is read later is copied when it is made, if it is a part only. A loop
-updates what it carries, if its rounds do nothing else with it.
+The memory must come from an earlier update, or be an input that the caller gives to the tape. A
+view of the operand that is read later is copied when it is made, if it shows only a part. A loop
+updates a loop-carried value if its rounds do nothing else with it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 @dataclass(frozen=True)
 class InPlace:
-    """The positions of the calls that may write over their first operand; of loops, the numbers of
-    what they carry that they may; the results of both; and the views that are copied for it."""
+    """The in-place updates of a tape.
+
+    `updates` are the positions of the calls that may write over their first operand. `loops` maps
+    the position of a loop to the loop-carried values that it may update. `results` are the results
+    of both. `copies` are the positions of the views that have to be copied for that.
+    """
 
     updates: frozenset[int]
     loops: Mapping[int, frozenset[int]]
@@ -34,7 +38,7 @@ class InPlace:
 
 
 def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
-    """What is written in place; the inputs numbered in `own` are the tape's to write to."""
+    """The in-place updates of a tape. It may write to its inputs numbered in `own`."""
     updates: set[int] = set()
     loops: dict[int, frozenset[int]] = {}
     results: set[Var] = set()
@@ -55,14 +59,15 @@ def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
                         loops[position] = loops.get(position, frozenset()) | {number}
                     else:
                         updates.add(position)
-            free.add(out)  # in place or a copy: nobody else knows this memory
-        if call.primitive.memory.owns and not call.operands:  # an array that is there to be filled
+            free.add(out)  # in place or a copy: nothing else refers to this memory
+        if call.primitive.memory.owns and not call.operands:  # a new array, made to be filled
             free.update(call.outs)
     return InPlace(frozenset(updates), loops, frozenset(results), frozenset(copies))
 
 
 def updated(call: Call) -> list[tuple[int, Operand, Var]]:
-    """What a call updates: its number among what the call carries, what it is before, and after."""
+    """The updates of a call as (number among the loop-carried values, value before, value
+    after)."""
     if call.primitive.memory.updates:
         return [(0, call.operands[0], call.outs[0])]
     if not _loops(call):
@@ -78,9 +83,11 @@ def _loops(call: Call) -> bool:
 
 @remembered
 def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
-    """Which of `count` values that are carried from round to round stay in one piece of memory, if
-    the body's inputs from `first` on are what is carried and its outputs what they become: those
-    that are only updated in place."""
+    """The numbers of the loop-carried values that stay in one piece of memory: those that are only
+    updated in place.
+
+    `count` values are carried. They are the body's inputs from `first` on, and its first outputs.
+    """
     outputs = list(body.outputs)
     before: dict[Operand, Operand] = {}
     for call in body.calls:
@@ -103,7 +110,7 @@ def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
 
 @remembered
 def sharing(body: Tape, carried: int) -> tuple[Sequence[int], Sequence[int]]:
-    """The results of a loop that may share memory with what it carries, and with its invariants."""
+    """The results of a loop that may share memory with loop-carried values, and with invariants."""
     changed = set(kept_in_place(body, 1, carried))
     others = [k for k in range(carried) if k not in changed]
     made = {out for call in body.calls if makes_new_memory(call) for out in call.outs}
@@ -111,7 +118,7 @@ def sharing(body: Tape, carried: int) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def _chain(before: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
-    """The updates that lead to a value."""
+    """The values on the chain of updates that leads to `x`."""
     found = set()
     while x in before:
         found.add(x)
@@ -120,12 +127,12 @@ def _chain(before: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
 
 
 class _Uses:
-    """Where variables are read last, and what may share their memory."""
+    """The last use of each variable, and the results that may share its memory."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.last: dict[Var, int] = {}
-        # The calls whose results may share it, and these.
+        # Variable -> (position of a call, its results that may share the variable's memory).
         self.sharing: dict[Var, list[tuple[int, list[Var]]]] = {}
         for position, call in enumerate(tape.calls):
             shares = not makes_new_memory(call)
@@ -139,8 +146,8 @@ class _Uses:
                 self.last[y] = len(tape.calls)
 
     def views_to_copy(self, x: Var, position: int, copied: Collection[int]) -> set[int] | None:
-        """The views of a variable that are read after a position, which writes to it; None if it is
-        read there itself, or shared in another way. What a loop is given is read after each of its
+        """The views of `x` that are read after the write at `position`; None if `x` is read there
+        itself, or shared in another way. The inputs of a loop count as read after each of its
         writes."""
         if self.last[x] > position:
             return None
@@ -149,7 +156,7 @@ class _Uses:
         waiting = [(k, outs) for k, outs in self.sharing.get(x, ()) if k not in copied]
         while waiting:
             k, outs = waiting.pop()
-            if k >= position:  # the update itself, or what reads it at the same time
+            if k >= position:  # the update itself, or another operand of the same call
                 continue
             call = self.tape.calls[k]
             for out in outs:
