@@ -1,8 +1,8 @@
-"""Rerolling inside of calls: in the rounds of loops that are written as such, in conditionals.
+"""Rerolling inside of calls: in the rounds of explicit loops, and in conditionals.
 
-A round of `scan` that goes through a plain loop has recorded that round by round. It becomes a loop
-in the body; the arrays of what differs from round to round, which that loop reads, are passed on
-from the tape around.
+A plain loop in a round of `scan` was recorded round by round. It becomes a loop in the body. Arrays
+of the values that differ from round to round become further inputs of the body, and are passed on
+from the outer tape.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Arrays = tuple[np.ndarray, ...]
 
 
 def reroll_bodies(tape: Tape) -> tuple[Tape, Arrays]:
-    """The tape with loops in the tapes that its calls hold, and the values of its last inputs,
-    which these loops read."""
+    """The tape with loops in its calls' sub-tapes, and the values of new last inputs that these
+    loops read."""
     known: dict[int, tuple[Tape, Arrays]] = {}
     calls: list[Call] = []
     further: list[np.ndarray] = []
@@ -45,7 +45,7 @@ def reroll_bodies(tape: Tape) -> tuple[Tape, Arrays]:
 
 
 def _rerolled(body: Tape) -> tuple[Tape, Arrays]:
-    """A tape with loops, also in those that its calls hold."""
+    """A tape with loops, in its sub-tapes too, and the values of its new last inputs."""
     found = reroll(body)
     tape = found.tape if len(found.tape) < len(body) else body
     tape, arrays = reroll_bodies(tape)

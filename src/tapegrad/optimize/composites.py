@@ -1,11 +1,11 @@
-"""Composites: calls that were kept whole for the sake of further derivatives.
+"""Composites: calls that stay whole until nothing is differentiated any more.
 
 %3 = turned(%1, %2)     -->     %3 = greater(%1, 0.0)
                                 %4 = less(%1, 0.0)
                                 ...
 
-Where the order of the others counts, they take the place of the call in what is compiled alone,
-with a guard that they fit. Where it doesn't hold the call itself is played.
+A composite that is `ordered` has sums in NumPy's order. It is expanded in compiled code only, with
+a guard that the other order makes no difference. Where the guard fails the call itself is played.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tapegrad.primitives.kinds import Composite
 
 @everywhere
 def expand_composites(tape: Tape) -> Tape:
-    """Put the calls that a composite stands for in its place, if their order is its own."""
+    """Replace each composite by the calls that it stands for, unless it is `ordered`."""
     return _expanded(tape, False)
 
 
 @everywhere
 def expand_ordered(tape: Tape) -> Tape:
-    """Put the calls that a composite may stand for in its place, with a guard that they fit."""
+    """Replace each `ordered` composite by the calls that it may stand for, with a guard that they
+    fit."""
     return _expanded(tape, True)
 
 
@@ -57,8 +58,8 @@ def _expanded(tape: Tape, ordered: bool) -> Tape:
 
 
 class _Replacer(Rewriter):
-    """A rewriter that leaves all calls but a few as they are, with their variables' numbers; `env`
-    has what was replaced."""
+    """A rewriter that replaces a few calls and keeps the others with their variables' numbers.
+    `env` holds the replaced variables only."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape

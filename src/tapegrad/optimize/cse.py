@@ -1,10 +1,10 @@
-"""Common subexpressions: equal calls become one.
+"""Common subexpression elimination: equal calls become one.
 
     %3 = exp(%1)            %3 = exp(%1)
     %4 = exp(%1)     -->
     %5 = add(%3, %4)        %5 = add(%3, %3)
 
-`a * b` and `b * a` are equal too. Of equal guards one stays.
+`a * b` and `b * a` are equal too. Equal guards are merged as well.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tapegrad.primitives.kinds import Unset
 
 
 def identity(primitive: Primitive, operands: Sequence[Operand]) -> Any:
-    """What calls that become one have in common. Two calls of a user's function stay two, and two
-    arrays that loops fill, of which one would be copied."""
+    """The key of a call: calls with equal keys are merged. Calls of users' functions get unique
+    keys. So do arrays that loops fill, since one of two merged arrays would have to be copied."""
     if primitive.foreign or isinstance(primitive, Unset):
         return object()
     return primitive, frozenset(operands) if primitive.algebra.commutative else tuple(operands)

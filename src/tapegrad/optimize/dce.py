@@ -15,14 +15,14 @@ from tapegrad.ir.tape import Call, Operand, Tape, Var, everywhere
 
 @everywhere
 def remove_dead(tape: Tape) -> Tape:
-    """Keep the calls that outputs and guards depend on. Inputs stay: they are the signature."""
+    """Drop calls that no output and no guard depends on. Inputs stay: they are the signature."""
     pruned = _prune(tape)
     return tape if pruned is tape else renumbered(pruned)
 
 
 @everywhere
 def prune(tape: Tape) -> Tape:
-    """The same, with the variables' old numbers."""
+    """`remove_dead` without renumbering the variables."""
     return _prune(tape)
 
 

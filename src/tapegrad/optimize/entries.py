@@ -1,4 +1,4 @@
-"""Entries: parts of arrays that follow each other, one a round."""
+"""Entries: consecutive parts of an array, one for each round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tapegrad.primitives.windows import Window
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry `number` of an array of results, one a round."""
+    """Entry `number` of a stacked array, which has one entry for each round."""
 
     array: Var
     number: int
@@ -24,7 +24,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """Entries of one array, from `start` on."""
+    """Consecutive entries of one array: `count` of them from `start` on, `step` apart."""
 
     array: Var
     start: int
@@ -33,7 +33,8 @@ class Row:
 
 
 def pieces(entries: Sequence[Any]) -> list[Row | range]:
-    """The longest rows among operands, and the others in between, by their numbers."""
+    """The operands divided into rows, as long as possible, and ranges of operands that are in no
+    row."""
     found: list[Row | range] = []
     at = 0
     while at < len(entries):
@@ -60,8 +61,8 @@ def pieces(entries: Sequence[Any]) -> list[Row | range]:
 
 
 def window_of(made: Sequence[Call | None]) -> Any:
-    """The array, the window and the further steps, where calls take parts of one array that follow
-    each other; None if they don't."""
+    """(array, window, steps) if the calls take equally spaced parts of one array; otherwise
+    None."""
     first = made[0]
     if first is None or not isinstance(first.primitive, (GetItem, Window)):
         return None
@@ -85,7 +86,8 @@ def window_of(made: Sequence[Call | None]) -> Any:
 
 
 class Values:
-    """Numbers that differ from round to round: arrays of a row a round, one for each dtype."""
+    """Literals that differ from round to round, collected in one array for each dtype, with a row
+    for each round."""
 
     def __init__(self) -> None:
         self.columns: dict[np.dtype, dict[tuple[Literal, ...], int]] = {}

@@ -1,8 +1,8 @@
-"""Extents: the axes that are longer in some calls of a line of the program than in others.
+"""Extents: axes that are longer in some calls of a program's line than in others.
 
-Which axes these are is found for all calls of a line at once: its axes are in one *class* with
-those of other lines from which they come and to which they go. An axis that isn't the same
-everywhere has the longest extent of its class. See `growing`, which makes it so long.
+The axes are found for all calls of a line at once. Axes that values pass through, from line to
+line, form one *class*. If the extent differs within a class, all its axes are made as long as the
+longest one. `growing` rewrites the calls.
 """
 
 from __future__ import annotations
@@ -28,31 +28,34 @@ from tapegrad.primitives.views import (
     Transpose,
 )
 
-# An axis of an operand, or of a result, of the calls of one line.
-Node = tuple[int, int, int]  # the line, the operand's number or -1, the axis
+# An axis of an operand or of the result, for all calls of one line.
+Node = tuple[int, int, int]  # (line, operand's number or OUT, axis)
 OUT = -1
 
-DEPTH = 2  # results of so many calls tell lines apart
-Extents = tuple[int | None, ...]  # of axes that are made longer: how long; None of others
+DEPTH = 2  # operands are compared through so many calls to tell lines apart
+Extents = tuple[int | None, ...]  # new extents of axes that are made longer; None for other axes
 
 
 @dataclass
 class Line:
-    """The calls of one primitive, from one line, on operands of so many axes."""
+    """The calls of one primitive, from one line of the program, on operands with the same numbers
+    of axes."""
 
     number: int
     first: Call
     shapes: dict[tuple[tuple[int, ...], ...], Call] = field(
         default_factory=dict
-    )  # and one with these
+    )  # shapes of operands and results -> a call that has them
 
     def extents(self, operand: int, axis: int) -> list[int]:
         return [shapes[operand][axis] for shapes in self.shapes]
 
 
 def may_differ(tape: Tape) -> bool:
-    """Whether there may be a line with several shapes, of which there are more the coarser lines
-    are told apart."""
+    """Whether some line may have several shapes.
+
+    A quick test: it tells lines apart more coarsely than `Lines`, which can only find more shapes.
+    """
     shapes: dict[Any, set[Any]] = {}
     for call in tape.calls:
         at = call.primitive.name, call.src and call.src.line
@@ -66,15 +69,15 @@ class Lines:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.line_of: list[Line] = []
-        self.made: dict[int, Line] = {}  # variables' numbers -> the line that they are results of
-        self.grown: dict[Node, int] = {}  # classes -> their extents
-        self.open: set[Node] = set()  # axes that may be longer
+        self.made: dict[int, Line] = {}  # a variable's number -> the line that defines it
+        self.grown: dict[Node, int] = {}  # class -> the new extent of its axes
+        self.open: set[Node] = set()  # axes that may be made longer
         self._rewrites: dict[int, bool] = {}
         self._above: dict[Node, Node] = {}
         self._extents: dict[tuple[int, int], Extents] = {}
         self._same: dict[
             tuple[int, int], list[bool]
-        ] = {}  # which axes are the longest in all calls
+        ] = {}  # which axes have the new extent in every call already
         known: dict[Any, Line] = {}
         kinds: dict[Any, Any] = {}
         labels: dict[Any, int] = {}
@@ -86,7 +89,8 @@ class Lines:
                 kind = kinds[id(p)] = _kind(p)
             types = tuple([(x.dtype.num, len(x.shape)) for x in (*call.operands, *call.outs)])
             key: Any = labels.setdefault((kind, call.src, types), len(labels))
-            # Of several on one line of the program, those that read results of the same lines.
+            # Several calls on one line of the program are one `Line` if they read results of equal
+            # lines.
             mine = [key]
             for depth in range(DEPTH):
                 read = [
@@ -96,7 +100,7 @@ class Lines:
                 mine.append(key := labels.setdefault((mine[0], *read), len(labels)))
             for out in call.outs:
                 seen[out.id] = mine
-            if isinstance(p, Einsum):  # which is a product and a sum at once
+            if isinstance(p, Einsum):  # it does the work of a product and a sum: one level less
                 key = mine[-2]
             line = known.get(key)
             if line is None:
@@ -108,11 +112,11 @@ class Lines:
         self.lines = list(known.values())
 
     def differ(self) -> bool:
-        """Whether there is a line with several shapes."""
+        """Whether some line has several shapes."""
         return any(len(line.shapes) >= ROUNDS for line in self.lines)
 
     def find(self, node: Node) -> Node:
-        """The class of an axis."""
+        """The representative of an axis' class (union-find)."""
         path = []
         while (above := self._above.get(node)) is not None:
             path.append(node)
@@ -127,7 +131,7 @@ class Lines:
             self._above[x] = y
 
     def join(self) -> None:
-        """Find the classes, and those that are made longer."""
+        """Find the classes of axes, and the new extents of those that are made longer."""
         for line in self.lines:
             if not self.rewrites(line):
                 continue
@@ -152,13 +156,14 @@ class Lines:
         self.grown = {c: max(found) for c, found in extents.items() if len(found) >= ROUNDS}
 
     def rewrites(self, line: Line) -> bool:
-        """Whether it is known what the calls of a line do with longer arrays."""
+        """Whether `growing` can rewrite the calls of a line for longer arrays."""
         if line.number not in self._rewrites:
             self._rewrites[line.number] = is_rewritten(line.first.primitive) and not _is_mixed(line)
         return self._rewrites[line.number]
 
     def counts(self, line: Line, m: int, shape: tuple[int, ...], extents: Extents) -> Extents:
-        """How many elements stand at the front, along the axes that are longer in some calls."""
+        """The numbers of elements at the front of the axes that are made longer. None for axes that
+        every call of the line fills."""
         if (line.number, m) not in self._same:
             at = m if m != OUT else len(line.first.operands)
             self._same[line.number, m] = [
@@ -168,7 +173,7 @@ class Lines:
         return tuple([None if far is None or same else n for n, far, same in sides])
 
     def extents(self, line: Line, m: int, ndim: int) -> Extents:
-        """How long the axes of an operand or a result are made."""
+        """The new extents of the axes of an operand or a result."""
         found = self._extents.get((line.number, m))
         if found is None:
             nodes = [(line.number, m, a) for a in range(ndim)]
@@ -179,7 +184,7 @@ class Lines:
 
 
 def _kind(p: Any) -> Any:
-    """What a primitive does, but for extents."""
+    """The primitive without its extents: equal for calls that differ in extents only."""
     if isinstance(p, (GetItem, SetItem)):
         return type(p), tuple([isinstance(k, int) or k.step for k in p.index])
     if isinstance(p, (BroadcastTo, Reshape)):
@@ -198,11 +203,12 @@ def is_rewritten(p: Primitive) -> bool:
 
 
 def is_elementwise(p: Primitive) -> bool:
-    return bool(p.scalar)  # it is emitted as an expression of an element
+    return bool(p.scalar)  # emitted as an expression of one element
 
 
 def _kept_axes(line: Line) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The axes of a line that are one, whatever their extents: of operands and results."""
+    """Pairs of axes, of operands and results, that have the same extent in every call of the
+    line."""
     p: Any = line.first.primitive
     xs = line.first.operands
     ndim = len(line.first.outs[0].shape) if line.first.outs else 0
@@ -242,7 +248,7 @@ def _kept_axes(line: Line) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def _free_axes(line: Line) -> Iterator[tuple[int, int]]:
-    """The axes that may have any extents: of which parts are taken, or which are folded."""
+    """The axes whose extents may vary freely: axes that are indexed, joined or reduced."""
     p: Any = line.first.primitive
     shapes = [len(x.shape) for x in line.first.operands]
     ndim = len(line.first.outs[0].shape)
@@ -263,8 +269,7 @@ def _free_axes(line: Line) -> Iterator[tuple[int, int]]:
 
 
 def _is_mixed(line: Line) -> bool:
-    """Whether an axis is repeated in some calls of a line, and not in others; or isn't told from
-    another by a reshape."""
+    """Whether some calls of a line broadcast an axis and others don't; or a reshape mixes axes."""
     p: Any = line.first.primitive
     if isinstance(p, Reshape):
         return _same_axes(line) is None
@@ -281,7 +286,7 @@ def _is_mixed(line: Line) -> bool:
 
 
 def _same_axes(line: Line) -> list[tuple[int, int]] | None:
-    """The axes that a reshape leaves as they are, if all others have extent 1."""
+    """Pairs of axes that a reshape keeps, if all its other axes have extent 1; otherwise None."""
     (n,), m = [len(x.shape) for x in line.first.operands], len(line.first.outs[0].shape)
     before = [a for a in range(n) if set(line.extents(0, a)) != {1}]
     after = [b for b in range(m) if set(line.extents(1, b)) != {1}]

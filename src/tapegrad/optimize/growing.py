@@ -4,18 +4,17 @@
         y = x[:i] * w[:i]          -->          y = part(x, 0:i) * part(w, 0:i)      n elements each
         s[i] = sum(y)                           s[i] = sum(part(y, 0:i))             zeros behind i
 
-Rounds that differ in shapes aren't equal calls. So axes whose extents differ among the calls of one
-line are made as long as the longest of them; the elements stand at the front (see
-`primitives.parts`). What stands behind them is never read: not by a reduction or a product, which
-gets the neutral element there; not by a write, which writes what is at the front; and not by a
-derivative, as whatever enters such an array, a slice or a number that is broadcast, enters by a
-part, too. So a 0 times infinity behind the front stays there.
+Rounds with different shapes aren't equal calls. So axes whose extents differ among the calls of one
+line are all made as long as the longest. The elements stand at the front (see `primitives.parts`).
+What stands behind the front is never read: reductions and products get the neutral element there,
+and writes write only the front. Derivatives don't read it either, because whatever enters such an
+array (a slice, or a number that is broadcast) enters through a part. So a 0 times infinity behind
+the front never spreads.
 
-Which axes these are is found by `extents`. Where a call can do nothing with longer arrays it gets
-the front.
+`extents` finds the axes. A call that can't be rewritten for longer arrays gets the front alone.
 
-The tape that this leaves computes the same, but for rounding: a sum has zeros in it. It is of use
-if the rounds are found then, and thrown away if not.
+The new tape computes the same up to rounding, since sums include zeros. It is used only if rounds
+are found in it.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from tapegrad.primitives.views import (
 def with_parts(
     tape: Tape, constants: Mapping[Var, np.ndarray]
 ) -> tuple[Tape, Mapping[Var, np.ndarray]] | None:
-    """The tape with arrays of one shape, and the values of variables that are constants; None if no
-    shapes change from round to round."""
+    """The tape with arrays of one shape, and the values of its constant variables. None if no shape
+    changes from round to round."""
     tape = with_stacks(tape)
     if not may_differ(tape):
         return None
@@ -67,20 +66,20 @@ def with_parts(
 
 
 class _Rewritten:
-    """The calls of a tape on longer arrays."""
+    """The tape with its calls rewritten for longer arrays."""
 
     def __init__(self, tape: Tape, lines: Lines, constants: Mapping[Var, np.ndarray]) -> None:
         self.tape = tape
         self.constants = constants
-        self.longer: dict[Var, np.ndarray] = {}  # constants that are longer now
+        self.longer: dict[Var, np.ndarray] = {}  # constants that were made longer
         self.lines = lines
         self.last = tape.last
         self.calls: list[Call] = []
-        # What stands for the tape's variables, and how long its longer axes are.
+        # Variable -> its new operand, and the new extents of its longer axes.
         self.env: dict[Var, tuple[Operand, Extents]] = {}
-        self.cut: dict[Any, Operand] = {}  # what was made of a variable, to be used again
-        self.fronts: dict[Operand, tuple[Extents, Any]] = {}  # parts: what stands behind so many
-        self.taken: dict[Operand, Any] = {}  # parts: of what, and where
+        self.cut: dict[Any, Operand] = {}  # parts made of a variable, for reuse
+        self.fronts: dict[Operand, tuple[Extents, Any]] = {}  # part -> (front, fill behind it)
+        self.taken: dict[Operand, Any] = {}  # part -> (array, index)
         self.alike: dict[Any, Any] = {}
         self.src: Any = None
 
@@ -113,7 +112,7 @@ class _Rewritten:
             self.env[out] = out, (None,) * len(out.shape)
 
     def _one(self, primitive: Primitive) -> Primitive:
-        """One object for primitives that are equal: rounds are compared sooner."""
+        """One shared object for equal primitives, so that comparing rounds is quick."""
         found: Primitive = self.alike.setdefault(primitive, primitive)
         return found
 
@@ -133,11 +132,11 @@ class _Rewritten:
         return x, (None,) * len(x.shape)
 
     def _plain(self, x: Operand) -> Operand:
-        """The front alone."""
+        """The front of a variable alone: its value on the old tape."""
         return self._as(x, (None,) * len(x.shape))
 
     def _as(self, x: Operand, extents: Extents) -> Operand:
-        """What stands for a variable, with axes of these extents."""
+        """The new operand for a variable, with axes of these extents."""
         now, mine = self._known(x)
         sides = list(zip(x.shape, mine, extents, strict=True))
         if all(far == to or {far, to} == {None, n} for n, far, to in sides):
@@ -159,7 +158,8 @@ class _Rewritten:
         return self.cut[x, extents]
 
     def _front(self, x: Operand, counts: Extents, fill: Any = 0) -> Operand:
-        """An array with `fill` behind so many elements, of those axes for which they are said."""
+        """The array with `fill` behind the first `counts` elements of each axis. None leaves an
+        axis as it is."""
         if all(n is None for n in counts):
             return x
         known, mine = self.fronts.get(x, ((), None))
@@ -221,7 +221,7 @@ class _Rewritten:
         if isinstance(p, SetItem):
             index = self._index(p.index, extents[1], given[1])
             if self.taken.get(xs[1]) == (xs[0], index):
-                return xs[0]  # what was changed in its place is put there again
+                return xs[0]  # the part was changed in place and is written back
             whole = tuple([Slice(0, n) for n in call.out.shape])
             if p.index == whole and extents[0] == extents[1] and xs[0].aval == xs[1].aval:
                 return xs[1]
@@ -230,13 +230,13 @@ class _Rewritten:
         if isinstance(p, Concatenate):
             return self._joined(p, xs, call, extents, shape)
         found = self._call(p, *xs)
-        if xs[0] in self.fronts:  # axes that are put in order, or come or go with extent 1
+        if xs[0] in self.fronts:  # axes are only reordered, or have extent 1 and come or go
             self.fronts[found] = counts, self.fronts[xs[0]][1]
         return found
 
     @staticmethod
     def _index(index: Sequence[Any], extents: Extents, counts: Extents) -> tuple[Any, ...]:
-        """An index that takes longer axes, or their fronts."""
+        """The index with longer axes, or with the fronts of these."""
         found: list[Any] = []
         sides = iter(zip(extents, counts, strict=True))
         for k in index:
@@ -258,8 +258,8 @@ class _Rewritten:
         mine: Extents,
         always: bool = False,
     ) -> Operand:
-        """An operand of what is elementwise. What is repeated along longer axes is so at the front
-        alone: its cotangent is the sum over these elements."""
+        """An operand of an elementwise call. If it is broadcast along longer axes, only the front
+        is filled with it: its cotangent is the sum over these elements."""
         lead = len(shape) - len(mine)
         new = tuple([None if b >= lead and mine[b - lead] else n for b, n in enumerate(counts)])
         repeated = any(n is not None for n in new)
@@ -278,7 +278,7 @@ class _Rewritten:
         extents: list[Extents],
         shape: tuple[int, ...],
     ) -> Operand:
-        """Arrays one after the other, written to zeros."""
+        """A concatenation: the arrays are written one after the other into an array of zeros."""
         total: Operand = self._call(BroadcastTo(shape), Literal(call.out.dtype.type(0)))
         at = 0
         for x, y, mine in zip(xs, call.operands, extents, strict=True):
@@ -294,7 +294,7 @@ class _Rewritten:
 
 
 def _neutral(p: Any, dtype: np.dtype) -> Any:
-    """What changes nothing where it is folded in."""
+    """The neutral element of a reduction."""
     if isinstance(p, Prod):
         return 1
     if isinstance(p, All):

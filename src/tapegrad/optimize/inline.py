@@ -1,8 +1,8 @@
-"""Inlining: a call that holds a sub-tape is replaced by the sub-tape's calls.
+"""Inlining: the calls of a sub-tape replace the call that holds it.
 
     %2 = call(%1, tape=@1)      -->      %2 = exp(%1)
 
-A user's primitive is inlined once its rule has been applied, so after differentiating.
+A user's primitive is inlined after differentiating, when its rule is no longer needed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tapegrad.primitives.control import Applied
 
 
 def inline_calls(tape: Tape) -> Tape:
-    """Put sub-tapes of plain calls in place."""
+    """Inline the sub-tapes of plain calls."""
     return _inline(tape, ruled=False)
 
 
 def inline_custom(tape: Tape) -> Tape:
-    """Put the bodies of users' primitives in place too: their rules are no longer needed."""
+    """Inline the bodies of users' primitives too: their rules are no longer needed."""
     return _inline(tape, ruled=True)
 
 
@@ -44,7 +44,7 @@ def _is_inlined(primitive: Primitive, ruled: bool) -> bool:
 
 
 def _expand(call: Call, body: Tape, rewriter: Rewriter) -> None:
-    """Carry the calls of a body over in the place of the call that holds it."""
+    """Copy the calls of a body to the place of the call that holds it."""
     outer = rewriter.env
     rewriter.env = dict(zip(body.inputs, rewriter.operands(call), strict=True))
     for inner in body.calls:

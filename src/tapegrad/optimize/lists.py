@@ -1,4 +1,4 @@
-"""Lists that become longer, and are stacked again and again, become arrays."""
+"""Lists that grow and are stacked repeatedly become arrays."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tapegrad.primitives.scatter import SetItem, Stack
 from tapegrad.primitives.views import GetItem, Transpose
 from tapegrad.primitives.windows import Empty
 
-LARGE = 1 << 24  # bytes of an array of results: larger ones aren't made
+LARGE = 1 << 24  # bytes: larger arrays of results aren't made
 
 
 def with_stacks(tape: Tape) -> Tape:
-    """The tape with arrays for lists that become longer and are stacked again and again: each part
-    is written once, and a stack is what is there so far.
+    """The tape with an array for each list that grows and is stacked repeatedly. Each part is
+    written once; a stack is the front of the array.
 
     stack(a), stack(a, b), stack(a, b, c), ...   -->   x[0] = a; x[:1]; x[1] = b; x[:2]; ...
     """
-    last: dict[Any, list[Call]] = {}  # of the lists that begin with one variable
+    last: dict[Any, list[Call]] = {}  # (primitive, line, first operand) -> growing stacks
     for call in tape.calls:
         if isinstance(call.primitive, Stack):
             chain = last.setdefault((call.primitive, call.src, call.operands[0]), [])
@@ -34,7 +34,7 @@ def with_stacks(tape: Tape) -> Tape:
     if not chains:
         return tape
     fresh = count(tape.last + 1)
-    arrays: dict[Var, tuple[Var, int]] = {}  # by the last stack: an array, and how long it is
+    arrays: dict[Var, tuple[Var, int]] = {}  # last stack of a chain -> (array, length so far)
     calls: list[Call] = []
 
     def record(primitive: Any, operands: Sequence[Operand], src: Any) -> Var:

@@ -1,15 +1,15 @@
-"""Loops at their least: what need not be carried isn't, and what need not be in them stands before.
+"""Smaller loops: values that needn't be carried aren't, and invariant calls move out of the loop.
 
     loop(n, %a, %b, %c, ...)
-        %4 = mul(%c, 0.5)          %c is the same in each round: so is %4, and it is computed once
-        %5 = add(%a, %4)           %b is carried on as it is: it is no carried value
+        %4 = mul(%c, 0.5)          %c is invariant: so is %4, and it is computed once, before
+        %5 = add(%a, %4)           %b is carried unchanged: it becomes an invariant
         out %5, %b
 
-What is carried and read by nothing goes, as do invariants that nobody reads.
+Carried values and invariants that nothing reads are dropped.
 
-Out of a loop that may make no rounds nothing is taken as long as there may be a derivative: the
-cotangent of what isn't computed is no number, but 0 times a slope that is infinite would be NaN.
-`hoist` does it then. A loop of one round at the most is a conditional, and keeps all.
+While a derivative may still be taken, nothing moves out of a loop that may make no rounds: there 0,
+the cotangent of an unused value, times an infinite slope would be NaN. `hoist` moves it later. A
+loop of at most one round is a conditional, and keeps everything.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ from tapegrad.primitives.kinds import (
     View,
 )
 
-LESS = 16  # times as many elements: what has so few is no matter
+LESS = 16  # an operand with a 16th of the elements of a result is free to pass
 
 
 @everywhere
 def slim_loops(tape: Tape) -> Tape:
-    """Take out of loops what isn't theirs."""
+    """Move invariant calls out of loops and drop what isn't needed, before differentiating."""
     return _slimmed(tape, final=False)
 
 
 @everywhere
 def hoist(tape: Tape) -> Tape:
-    """The same for a tape that won't be differentiated."""
+    """`slim_loops` for a tape that won't be differentiated."""
     return _slimmed(tape, final=True)
 
 
 def sink(tape: Tape) -> Tape:
-    """The opposite, where memory is scarcer than time: rounds that take products of matrices, or
-    systems, make for themselves what is quick and made of what they have, or of less."""
+    """The opposite of `hoist`, where memory is scarcer than time.
+
+    Loops whose rounds multiply matrices or solve systems recompute their cheap invariants in each
+    round, from operands that they have anyway or from much smaller ones.
+    """
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)
@@ -66,7 +69,7 @@ def _is_slow(body: Tape) -> bool:
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether it takes an operation or so for each element."""
+    """Whether a call takes about one operation per element."""
     p: Any = call.primitive
     if p.checks or p.foreign or len(call.outs) > 1:
         return False
@@ -79,8 +82,8 @@ def _is_plain(call: Call) -> bool:
 
 
 def _sunk(call: Call, before: Sequence[Call], there: set[Operand]) -> Call:
-    """A loop whose rounds make what is quick. Its operands are those there are, or are made of
-    them."""
+    """The loop with cheap invariants computed in its rounds. Their operands are in `there`,
+    invariants of the loop, much smaller, or cheap themselves."""
     loop: Any = call.primitive
     heads, given = loop.heads(call.operands), list(loop.given(call.operands))
     first, body = loop.carried, loop.body
@@ -101,7 +104,7 @@ def _sunk(call: Call, before: Sequence[Call], there: set[Operand]) -> Call:
     calls: list[Call] = []
 
     def inside(x: Operand) -> Operand:
-        """A value in a round: it is made there, or comes in."""
+        """The variable for a value in a round: computed there, or a new invariant."""
         if isinstance(x, Literal):
             return x
         if x not in inner:
@@ -154,7 +157,8 @@ def _slimmed(tape: Tape, final: bool) -> Tape:
 
 
 class _Loop:
-    """One loop: its body's inputs that stay, and what is known of the others."""
+    """One loop: the inputs of its body that stay carried, and the outer values of its
+    invariants."""
 
     def __init__(self, rewriter: Rewriter, call: Call, read: set[Operand], final: bool) -> None:
         self.rewriter = rewriter
@@ -166,7 +170,7 @@ class _Loop:
         self.heads, self.given = loop.heads(operands), list(loop.given(operands))
         self.step = self.body.inputs[0]
         self.carried = self.body.inputs[1 : 1 + loop.carried]
-        # Of the body's variables that are the same in each round, what they are on the tape around.
+        # Invariant variable of the body -> its value on the outer tape.
         self.outside: dict[Var, Operand] = dict(
             zip(self.body.inputs[1 + loop.carried :], self.given[loop.carried :], strict=True)
         )
@@ -175,7 +179,8 @@ class _Loop:
         self.live: set[Operand] = set()
         (rounds, *_) = self.heads
         self.runs = isinstance(rounds, Literal) and int(rounds.value) > 0 and not loop.until
-        # A round that is run again for the derivative is no shorter if it stands before the loop.
+        # A round that is recomputed for the derivative gets no shorter by moving its calls before
+        # it.
         kept = loop.recomputed and loop.most == 1
         self.hoists = not kept and (self.runs or (final and loop.most > 1))
 
@@ -212,7 +217,7 @@ class _Loop:
         self.rewriter.env.update(zip(left, outs, strict=True))
 
     def _is_known(self, guard: Guard) -> bool:
-        """Whether a guard is of what is the same in each round: then it is checked once."""
+        """Whether a guard is on an invariant. Then it is moved out of the loop and checked once."""
         x = guard.operand
         if self.runs and isinstance(x, Var) and x in self.outside:
             outside = replace(guard, operand=self.outside[x])
@@ -228,10 +233,10 @@ class _Loop:
         return tuple([names.get(x, "") for x in inputs])
 
     def _kept(self) -> list[int]:
-        """The numbers of what is carried and read. What stays as it is is an invariant."""
+        """The numbers of the values that stay carried: those that are read and change."""
         outputs, first = self.body.outputs, self.given[:1]
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
-            once = self.loop.most == 1 and not self.wanted[k]  # then nobody reads what is left
+            once = self.loop.most == 1 and not self.wanted[k]  # one round, whose result isn't read
             if x is after or x == after or once:
                 self.outside[x] = self.given[k]
         used = {x for call in self.body.calls for x in call.operands}
@@ -239,7 +244,7 @@ class _Loop:
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             known = after if isinstance(after, Literal) else self.outside.get(after)
             if self.runs and known is not None and x not in used and x not in self.outside:
-                self.given[k] = known  # what each round sets anew, and none reads
+                self.given[k] = known  # each round sets it to the same value, and no round reads it
                 self.wanted[k] = False
         made = {out: call for call in self.body.calls for out in call.outs}
         numbers = {x: k for k, x in enumerate(self.carried)}
@@ -264,16 +269,16 @@ class _Loop:
             return [k for k in sorted(needed) if self.carried[k] not in self.outside]
 
         kept = reach()
-        if not kept and self.loop.checks and self.carried:  # it stays, and carries something
+        if not kept and self.loop.checks and self.carried:  # it stays for its guards, with a value
             self.outside.pop(self.carried[0], None)
-            self.given[:1] = first  # and starts as it did: it would have two cotangents
+            self.given[:1] = first  # from its own start: another value's would get two cotangents
             needed.add(0)
             waiting.append(outputs[0])
             kept = reach()
         return kept
 
     def _hoisted(self) -> list[Call]:
-        """The calls that stay; those of what is the same in each round are made before."""
+        """The calls that stay in the loop. Invariant calls are added before it."""
         stay = []
         for call in self.body.calls:
             if self.live.isdisjoint(call.outs):
@@ -284,7 +289,7 @@ class _Loop:
                 self.outside.update(zip(call.outs, outs, strict=True))
             else:
                 stay.append(call)
-        # Views stay with who reads them: they cost nothing there.
+        # Views stay with their readers: they cost nothing there.
         made = {out: call for call in self.body.calls for out in call.outs}
         return _with_views(stay, made, self.outside)
 
@@ -293,12 +298,12 @@ class _Loop:
         if not self.hoists or primitive.foreign or isinstance(primitive, (Repeated, Unset)):
             return False
         if isinstance(primitive, Library) and not self.runs:
-            return False  # a call of NumPy may take long
+            return False  # a call of NumPy may be slow, and there may be no round
         return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
 
 
 def _with_views(stay: list[Call], made: dict[Var, Call], outside: dict[Var, Operand]) -> list[Call]:
-    """The calls, with the views that they read of what stands outside put back."""
+    """The calls, preceded by the views of invariants that they read."""
     back: dict[Var, Call] = {}
 
     def put(x: Operand) -> None:

@@ -1,4 +1,4 @@
-"""Short vectors in the rounds of loops become their parts, each a value of its own.
+"""Short vectors that loops carry are divided into their parts, each a value of its own.
 
     loop(n, %u, ...)                      loop(n, %u0, %u1, ...)
         %3 = getitem(%u, 0)                   %5 = ... %u0 ... %u1
@@ -8,11 +8,11 @@
         %7 = stack(%5, %6)                    out %8, %9
         out add(%u, mul(h, %7))
 
-So the state of a differential equation is in registers, and its tangents are rows of directions,
-along which loops are vectorised: not vectors in memory, whose parts are written one by one and read
-together. What is computed is the same, number for number.
+So the state of a differential equation is in registers. Its tangents are rows of directions, along
+which loops are vectorised, and not vectors in memory that are written part by part and read whole.
+The results are the same, bit for bit.
 
-Arrays that rounds fill are carried in the order of axes in which they are read behind the loop:
+Arrays that rounds fill are carried with their axes in the order in which they are read afterwards:
 
     transpose(loop(n, x, ...: set_window(x, v)))   -->   loop(n, transpose(x), ...)
 """
@@ -31,13 +31,14 @@ from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import GetItem, Transpose
 from tapegrad.primitives.windows import SetWindow
 
-MOST = 8  # parts of a vector: each operation on it becomes as many
-LONGER = 2  # times as many calls in a round are too many
+MOST = 8  # parts of a vector: each operation on it becomes so many
+LONGER = 2  # a round may have so many times its calls at most
 
 
 @everywhere
 def part_rounds(tape: Tape) -> Tape:
-    """The tape whose loops carry parts of short vectors, and arrays as they are read."""
+    """The tape whose loops carry parts of short vectors, and filled arrays in the order of their
+    readers."""
     if not any(isinstance(call.primitive, Loop) for call in tape.calls):
         return tape
     return remove_dead(_in_parts(_turned(tape)))
@@ -45,14 +46,14 @@ def part_rounds(tape: Tape) -> Tape:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A value by its entries along an axis."""
+    """A value as its entries along one axis."""
 
     axis: int
     entries: tuple[Operand, ...]
 
     @property
     def place(self) -> tuple[int, int]:
-        """The axis, and how many entries there are."""
+        """(axis, number of entries)."""
         return self.axis, len(self.entries)
 
 
@@ -106,8 +107,8 @@ def _entries(builder: Builder, x: Operand, place: tuple[int, int]) -> list[Opera
 
 
 def _split(call: Call) -> tuple[Tape, dict[int, tuple[int, int]]] | None:
-    """The body of a loop on parts, and which carried values have which; None if it has no more of
-    them than it had."""
+    """The loop's body on parts, and the (axis, count) of each carried value that is divided. None
+    if the body would get too many calls, or nothing is divided."""
     loop: Any = call.primitive
     body: Tape = loop.body
     if not any(isinstance(inner.primitive, Stack) for inner in body.calls):
@@ -128,13 +129,13 @@ def _split(call: Call) -> tuple[Tape, dict[int, tuple[int, int]]] | None:
 
 
 class _Round:
-    """A loop's body, in which values are in parts where that takes no further memory."""
+    """A loop's body whose values are kept in parts, where that takes no further memory."""
 
     def __init__(self, body: Tape, carried: int, places: Mapping[int, tuple[int, int]]) -> None:
         self.body, self.carried, self.places = body, carried, places
         self.builder = Builder(body.name)
         self.env: dict[Operand, Operand | _Parts] = {}
-        self.together: dict[Operand, Operand] = {}  # what is in parts, and had to be put together
+        self.together: dict[Operand, Operand] = {}  # values in parts that had to be stacked
         names = body.names or ("",) * len(body.inputs)
         for k, (x, name) in enumerate(zip(body.inputs, names, strict=True), start=-1):
             if k not in places:
@@ -149,7 +150,7 @@ class _Round:
             self._add(call)
 
     def left(self) -> dict[int, tuple[int, int]]:
-        """Which carried values a round leaves in parts, and in which."""
+        """The carried values that a round leaves in parts, with their (axis, count)."""
         ends = [self.env.get(x) for x in self.body.outputs[: self.carried]]
         return {k: x.place for k, x in enumerate(ends) if isinstance(x, _Parts)}
 
@@ -205,7 +206,8 @@ class _Round:
         return _Parts(primitive.axis, tuple([self._whole(x) for x in call.operands]))
 
     def _pointwise(self, call: Call) -> _Parts | None:
-        """A function of elements, of each part: all operands have it at the same axis from last."""
+        """An elementwise call, part by part, if all operands in parts are divided along the same
+        axis, counted from the last."""
         ndim = len(call.out.shape)
         given = [self.env.get(x, x) for x in call.operands]
         places = {
@@ -221,7 +223,7 @@ class _Round:
             at = axis - (ndim - len(x.aval.shape))
             if isinstance(found, _Parts):
                 columns.append(list(found.entries))
-            elif at < 0:  # it has only axes behind this one
+            elif at < 0:  # it has only later axes
                 columns.append([found] * count)
             elif x.aval.shape[at] == 1:
                 columns.append(_entries(self.builder, found, (at, 1)) * count)
@@ -231,7 +233,7 @@ class _Round:
         return _Parts(axis, tuple(each))
 
     def _picked(self, call: Call) -> Operand | _Parts | None:
-        """Entries of parts."""
+        """The result of indexing a value in parts."""
         primitive: Any = call.primitive
         index = primitive.index
         found: Any = self.env[call.operands[0]]
@@ -261,7 +263,7 @@ class _Round:
         return _Parts(axes.index(found.axis), tuple(entries))
 
     def _written(self, call: Call) -> Operand | None:
-        """A window that is written part by part."""
+        """A write to a window, part by part."""
         primitive: Any = call.primitive
         x, y, *steps = call.operands
         found = self.env.get(y)
@@ -282,7 +284,7 @@ class _Round:
 
 
 def _turned(tape: Tape) -> Tape:
-    """The tape with arrays that rounds only write to in the order in which they are read."""
+    """The tape in which arrays that rounds only write to have the axis order of their readers."""
     turns = _turns(tape)
     if not turns:
         return tape
@@ -308,8 +310,8 @@ def _turned(tape: Tape) -> Tape:
 
 
 def _turns(tape: Tape) -> dict[Operand, Transpose]:
-    """The results of loops whose rounds only write to them, by the transpose that is all that reads
-    them."""
+    """Results of loops whose rounds only write to them -> the transpose that is their only
+    reader."""
     readers: dict[Operand, list[Any]] = {}
     for call in tape.calls:
         for x in call.operands:
@@ -327,7 +329,8 @@ def _turns(tape: Tape) -> dict[Operand, Transpose]:
 
 
 def _writes(body: Tape, k: int) -> list[Call]:
-    """The windows that are all that a round does with a carried value; none if it does more."""
+    """The writes to windows of carried value `k`, if a round does nothing else with it; otherwise
+    []."""
     made: dict[Operand, Call] = {out: call for call in body.calls for out in call.outs}
     found = []
     x: Operand = body.outputs[k]
@@ -342,7 +345,7 @@ def _writes(body: Tape, k: int) -> list[Call]:
 
 
 def _turned_body(body: Tape, turns: Mapping[int, Transpose]) -> Tape:
-    """The body that writes to carried arrays whose axes have another order."""
+    """The body that writes to carried arrays with reordered axes."""
     turned = {call.out: turn.axes for k, turn in turns.items() for call in _writes(body, k)}
     rewriter = Rewriter(body)
     for k, turn in turns.items():

@@ -1,11 +1,11 @@
-"""Repetition: where a tape's calls repeat themselves, and how operands stand to each other then.
+"""Repetition: runs of equal rounds among a tape's calls, and the sources of the operands in them.
 
-A run is rounds of equal calls: of one primitive, from one line, on operands of equal types. From
-round to round an operand is in one of the `Way`s below, and where an index starts changes by the
-same amount. The longest stretch of rounds is taken, so of a nest the outer loop first.
+A run is a series of rounds of equal calls: the same primitive, from the same line, on operands of
+equal types. Over the rounds each operand follows one of the `Way`s below, and the start of an index
+changes by the same amount. The longest run is taken, so the outer loop of a nest first.
 
-Equal calls have equal marks, and stretches of marks are compared by sums that are known for each
-start: whether two rounds are alike takes two subtractions.
+Equal calls have equal marks. Stretches of marks are compared by prefix hashes, so comparing two
+rounds takes two subtractions.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from tapegrad.primitives.loops import ROUNDS as ROUNDS
 from tapegrad.primitives.scatter import Update
 from tapegrad.primitives.views import GetItem, Takes
 
-BACK = 4  # rounds: what is older isn't carried
+BACK = 4  # rounds: older values aren't carried
 FEW = 8  # calls that are compared one by one
-TRIED = 64  # periods, from the shortest on,
-OUTER = 8  # and behind a run, whose loop may be an inner one
-# Operands that are looked at before no more runs are sought, and how many more for each call: some
-# 50 us a call.
+TRIED = 64  # periods that are tried, from the shortest on,
+OUTER = 8  # and behind a run, which may be an inner loop
+# The search stops after examining so many operands, and so many more for each call: about 50 us a
+# call.
 EFFORT = 30_000, 60
-SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
-INDEXED = (Takes, Update, Taking)  # may move
+SMALL = 1024  # bytes: larger values aren't collected in an array, unless they are parts of one
+INDEXED = (Takes, Update, Taking)  # primitives whose index may move
 
 MODULUS = (1 << 61) - 1
 BASE = 1_000_003
 
 
 class _Numbers:
-    """Numbers for values that are equal. Most are the same objects again."""
+    """Numbers for values: equal values get equal numbers. Most lookups are by identity."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self._by_id: dict[int, int] = {}
 
     def of(self, value: Any, key: Any = None) -> int:
-        """The number of an object that lives as long as this does."""
+        """The number of an object that lives as long as this table."""
         known = self._by_id.get(id(value))
         if known is None:
             known = self._numbers.setdefault(value if key is None else key, len(self._numbers))
@@ -62,11 +62,14 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class Way:
-    """How an operand of a call in a round is come by.
+    """The source of an operand over the rounds of a run.
 
-    `kind` is "same" (`x`, from before), "here" (the call numbered `call` in the same round, its
-    result `out`), "before" (the same, `back` rounds earlier; at first, `xs`), "entries" (of `xs`,
-    one each round).
+    `kind` is one of:
+
+    - "same": the operand is `x`, from before the run.
+    - "here": result `out` of call number `call` of the same round.
+    - "before": the same, from `back` rounds earlier. The first rounds read `xs`.
+    - "entries": a different value each round, from `xs`.
     """
 
     kind: str
@@ -79,8 +82,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Run:
-    """Rounds of `period` calls each, from `start` on: how operands are come by, and by how much the
-    indices of calls move a round."""
+    """Rounds of `period` calls each, from call `start` on, with the sources of their operands
+    (`ways`) and the change of each call's index per round (`moves`)."""
 
     start: int
     period: int
@@ -94,7 +97,7 @@ class Run:
 
 
 class Effort:
-    """How many operands may still be looked at. Those who look for runs of one tape share it."""
+    """The number of operands that may still be examined. All searches in one tape share it."""
 
     def __init__(self, calls: int) -> None:
         some, each = EFFORT
@@ -102,7 +105,7 @@ class Effort:
 
 
 class Repetition:
-    """Finds runs."""
+    """The search for runs in a tape."""
 
     def __init__(
         self,
@@ -119,16 +122,16 @@ class Repetition:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
         self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
-        # By periods: the operand that was in the way of a run, the first and the last of calls, a
-        # period apart, that are in that of all runs around them, and a stretch of equal marks
+        # By period: the operand that last prevented a run; the first and last of the calls, a
+        # period apart, that prevent every run containing them; and a stretch of equal marks.
         self._in_the_way: dict[int, tuple[int, int]] = {}
         self._stuck: dict[int, tuple[int, int]] = {}
         self._stretches: dict[int, tuple[int, int]] = {}
         self._look()
 
     def _look(self) -> None:
-        """Mark the calls, and note where they are."""
-        self.made: Any = {}  # a variable's number -> its call and place
+        """Mark the calls, and index them by mark."""
+        self.made: Any = {}  # a variable's number -> (its call, its number among the results)
         self.marks: list[int] = []
         quick: dict[tuple[int, ...], int] = {}
         for position, call in enumerate(self.calls):
@@ -136,7 +139,7 @@ class Repetition:
             for place, out in enumerate(call.outs):
                 self.made[out.id] = position, place
                 guarded = guarded or out.id in self.guards
-            # Most calls have the same objects as another one in the place of all that marks them.
+            # Most calls share all the objects that determine a mark with another call.
             like = (id(call.primitive), id(call.src), *[id(out.aval) for out in call.outs])
             like += tuple(
                 [id(x.aval) if type(x) is Var else id(type(x.value)) for x in call.operands]  # type: ignore[union-attr]
@@ -158,8 +161,7 @@ class Repetition:
             self._places.setdefault(number, []).append(position)
 
     def _mark(self, call: Call) -> int:
-        """A number that calls have which are of one primitive, from one line, of the same types,
-        and guarded alike."""
+        """The mark of a call. Equal marks mean the same primitive, line, types and guards."""
         primitives, sources, avals, marks = self._numbers
         primitive = call.primitive
         if isinstance(primitive, INDEXED):
@@ -174,7 +176,7 @@ class Repetition:
         for x in call.operands:
             if type(x) is Var:
                 mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
-            else:  # a number may stand where there is a variable in the next round
+            else:  # a literal in this round may be a variable in the next
                 mark.append(avals.of_key(((), x.dtype.num)))
         for place, out in enumerate(call.outs):
             mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
@@ -183,11 +185,12 @@ class Repetition:
         return marks.of_key(tuple(mark))
 
     def places(self, mark: int) -> list[int]:
-        """The calls with a mark."""
+        """The positions of the calls with this mark."""
         return self._places.get(mark, [])
 
     def next_places(self, at: int, count: int, behind: int | None = None) -> list[int]:
-        """The next calls with the mark of this one, or so many of them from `behind` on."""
+        """The next `count` calls with the mark of the call at `at`, from position `behind` on if
+        given."""
         places = self._places[self.marks[at]]
         first = bisect_left(places, at + 1 if behind is None else behind)
         return places[first : first + count]
@@ -196,12 +199,13 @@ class Repetition:
         return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % MODULUS
 
     def is_done(self, runs: Sequence[Run]) -> bool:
-        """Whether these leave few calls, and aren't many, that may be rounds of a loop around."""
+        """Whether these runs leave too few calls, and are too few, to be the rounds of an outer
+        loop."""
         left = len(self.calls) - sum(run.stop - run.start for run in runs)
         return left < CALLS and len(runs) < ROUNDS
 
     def runs(self) -> Iterator[Run]:
-        """The runs, in order; they don't overlap."""
+        """The runs, in order. They don't overlap."""
         at, end = 0, len(self.calls)
         begins = may_begin(end, self._digest)
         while at < end:
@@ -213,12 +217,12 @@ class Repetition:
                 at = run.stop
 
     def _longest(self, at: int) -> Run | None:
-        """The run from here on that has the most calls."""
+        """The run from `at` on that covers the most calls."""
         places = self.next_places(at, TRIED)
         if len(places) < ROUNDS - 1:
             return None
         best: Run | None = None
-        known: list[int] = []  # periods of runs
+        known: list[int] = []  # periods for which there is a run
         waiting = self._periods(at, places)
         waiting.reverse()
         while waiting:
@@ -236,8 +240,8 @@ class Repetition:
                 continue
             if best is None or run.stop > best.stop:
                 best = run
-            # These may be the rounds of an inner loop, and all of them one of an outer loop, which
-            # begins again behind them.
+            # These may be all rounds of an inner loop, in one round of an outer loop, whose next
+            # round begins behind them.
             known.append(period)
             waiting = [k for k in waiting if all(k % p for p in known)]
             outer = [place - at for place in self.next_places(at, OUTER, run.stop)]
@@ -247,8 +251,11 @@ class Repetition:
         return best
 
     def _periods(self, at: int, places: Sequence[int]) -> list[int]:
-        """The periods after which the call at `at` comes again at one of these places, of those in
-        which a few calls of the least number of rounds are alike. Most aren't, and are many."""
+        """The periods that pass a quick test.
+
+        The call at `at` must recur at one of `places`, and a few calls of the least number of
+        rounds must be alike. Most periods fail, and there are many.
+        """
         marks, mark = self.marks, self.marks[at]
         fitting = places[: bisect_right(places, at + (len(marks) - at) // ROUNDS)]
         return [
@@ -261,22 +268,22 @@ class Repetition:
         ]
 
     def _least(self, run: Run) -> int:
-        """The calls that a loop has at least."""
+        """The least number of calls that is worth a loop."""
         calls = self.calls[run.start : run.start + run.period]
         kinds = [c.primitive for c in calls]
         by_numpy = any(isinstance(p, Library) and not isinstance(p, Routine) for p in kinds)
         return NUMPYS if by_numpy else CALLS
 
     def repeated(self, at: int, period: int) -> int:
-        """How many rounds of equal marks there are."""
+        """The number of rounds with equal marks."""
         first, end = self._stretches.get(period, (0, -1))
-        if not first <= at <= end:  # else the same stretch, from here on
+        if not first <= at <= end:  # otherwise a later part of the stretch that is known
             end = at + self._stretch(at, period)
             self._stretches[period] = at, end
         return (end - at) // period + 1
 
     def _stretch(self, at: int, period: int) -> int:
-        """How many calls from here on have the marks of those a period later."""
+        """The number of calls from `at` on that have the marks of the calls one period later."""
         mine, theirs = self.marks[at : at + FEW], self.marks[at + period : at + period + FEW]
         if mine == theirs:
             return self._by_sums(at, period, FEW)
@@ -284,7 +291,7 @@ class Repetition:
         return next((k for k, (a, b) in pairs if a != b), len(theirs))
 
     def _by_sums(self, at: int, period: int, equal: int) -> int:
-        """The same where so many are known."""
+        """`_stretch`, given that the first `equal` marks agree, by bisecting prefix hashes."""
         later = at + period
 
         def differ(last: int) -> bool:
@@ -293,15 +300,18 @@ class Repetition:
         return bisect_left(range(len(self.calls) - later), True, equal, key=differ)
 
     def reads(self, runs: Sequence[Run]) -> Iterator[tuple[int, Operand]]:
-        """Where operands are read. What calls of a run read that the same run makes may be left
+        """(position, operand) of each operand that is read. Reads within one run may be left
         out."""
         return ((k, x) for k, call in enumerate(self.calls) for x in call.operands)
 
     # ---- operands
 
     def run(self, start: int, period: int, rounds: int) -> Run | None:
-        """The run from here on, of so many rounds of equal marks. Where operands stand in one way
-        for a few rounds only, those behind aren't looked at."""
+        """The run from `start` on, with up to `rounds` rounds of equal marks.
+
+        It is tried with few rounds first. So if operands follow one way for a few rounds only, the
+        calls behind aren't examined.
+        """
         tried = ROUNDS
         while rounds >= tried and self.effort.left > 0:
             run = self._checked(start, period, tried)
@@ -311,8 +321,11 @@ class Repetition:
         return None
 
     def _checked(self, start: int, period: int, rounds: int) -> Run | None:
-        """The run as far as operands stand in one way to each other. The one for which a run that
-        began before is none mostly is in the way of this one, too: it is looked at first."""
+        """The run as far as each operand follows one way, or None.
+
+        The operand that prevented an earlier run of this period mostly prevents this one too, so it
+        is examined first.
+        """
         if self._is_stuck(start, period):
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
@@ -348,8 +361,11 @@ class Repetition:
         return first - period < start <= last
 
     def _bar(self, at: int, m: int, period: int) -> None:
-        """An operand stands in no way for long enough, here and in so many rounds behind. Where it
-        is an array from before the tape, and another one each time, no run can be there."""
+        """Note that no run of this period may contain call `at`, because of its operand `m`.
+
+        If the operand is a different array from outside of the tape each time, the same holds for
+        that call of the following rounds.
+        """
         xs = self.operands(at, m, period, self.repeated(at, period))
         pairs = enumerate(pairwise(xs))
         count = next((k for k, (x, y) in pairs if x == y or self._fits(x)), len(xs) - 1)
@@ -357,18 +373,18 @@ class Repetition:
             self._stuck[period] = at, at + (count - 1) * period
 
     def _fits(self, x: Operand) -> bool:
-        """Whether a value may be among those of which there is another one in each round."""
+        """Whether a value may be one of the "entries" of a way."""
         is_made = type(x) is Var and x.id in self.made
         return is_made or x.aval.nbytes <= SMALL or x in self.constants
 
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
-        """The operands number `m` of a call in so many rounds."""
+        """Operand `m` of a call in each of `rounds` rounds."""
         calls = self.calls[at : at + (rounds - 1) * period + 1 : period]
         self.effort.left -= len(calls)
         return [call.operands[m] for call in calls]
 
     def _way(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
-        """How the operand number `m` of a call is come by, and for how many rounds that holds."""
+        """The way of operand `m` of a call, and the number of rounds for which it holds."""
         xs = self.operands(at, m, period, min(rounds, BACK + 1))
         for r, x in enumerate(xs):
             made = self._inside(x, start)
@@ -376,7 +392,7 @@ class Repetition:
                 continue
             round_, k = divmod(made[0] - start, period)
             back = r - round_
-            if back != r:  # made in the first rounds, and read later
+            if back != r:  # defined in one of the first rounds and read in later ones
                 return self._outside(xs[:r], start)
             kind = "before" if back else "here"
             here = at + back * period, m
@@ -387,8 +403,8 @@ class Repetition:
     def _following(
         self, reading: tuple[int, int], made: tuple[int, int], period: int, rounds: int
     ) -> int:
-        """For how many of these rounds an operand, a call's one of this number, is what a call
-        makes."""
+        """The number of rounds in which the operand `reading` (call, operand) is the result `made`
+        (call, result)."""
         out = made[1]
         xs = self.operands(*reading, period, rounds)
         calls = self.calls[made[0] : made[0] + (rounds - 1) * period + 1 : period]
@@ -398,7 +414,7 @@ class Repetition:
         return rounds
 
     def _inside(self, x: Operand, start: int) -> tuple[int, int] | None:
-        """Where a variable is made, if that isn't before the run."""
+        """(call, result) that defines a variable, or None if it is defined before the run."""
         made = self.made.get(x.id) if type(x) is Var else None
         return made if made is not None and made[0] >= start else None
 
@@ -424,12 +440,12 @@ class Repetition:
         return Way("same", first), count
 
     def _is_entry(self, x: Operand) -> bool:
-        """Whether this is a part of an array, that a window may be."""
+        """Whether the value is a part of an array, which a window could take."""
         made = self.made.get(x.id) if type(x) is Var else None
         return made is not None and isinstance(self.calls[made[0]].primitive, GetItem)
 
     def _move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
-        """By how much an index moves a round, and for how many rounds it does."""
+        """The change of an index per round, and the number of rounds for which it holds."""
         calls: Any = self.calls[first : first + rounds * period : period]
         start, second = (call.primitive.where.start for call in calls[:2])
         move = tuple(b - a for a, b in zip(start, second, strict=True))

@@ -1,16 +1,16 @@
-"""Rerolling: calls that repeat themselves become a loop.
+"""Rerolling: repeated calls become a loop.
 
-A trace unrolls the loops of the user's program. What they recorded is found again: rounds of equal
-calls, that is of one primitive, from one line, on operands of equal types, which stand to each
-other in one of a few ways. From round to round an operand is
+A trace unrolls loops of the user's program. This pass finds them again, as rounds of equal calls:
+the same primitive, from the same line, on operands of equal types. From round to round an operand
+is
 
-- the same, from before the loop: an invariant;
-- of the round itself, or of one some rounds earlier: it is carried;
-- a number, or a value from before, that is another one each time: an entry of an array;
+- the same value from before the loop: an invariant;
+- computed in the same round, or in one some rounds earlier: the latter is carried;
+- a different number or earlier value each time: an entry of an array.
 
-and the static index of a view or of a write is the same, or changes by the same amount: it becomes
-a window (see `primitives.windows`). What is read after the loop is carried to its end, or becomes
-an array with an entry a round.
+The static index of a view or a write is the same, or changes by the same amount: then it becomes a
+window (see `primitives.windows`). A value that is read after the loop is carried to its end, or
+becomes an array with an entry for each round.
 
     %3 = sin(%1)                           body(t, h):
     %4 = add(%3, 0.1)                          %3 = sin(h)
@@ -18,10 +18,10 @@ an array with an entry a round.
     %6 = add(%5, 0.1)                      %9 = loop(4, %1, body)
     ...
 
-The longest stretch of rounds is taken, so of a nest the outer loop first; its body is looked
-through in turn. First rounds that differ stay in front of the loop, and what doesn't repeat itself
-stays as it is. Recognising repetition follows Ketterlin and Clauss, "Prediction and trace
-compression of data access addresses through nested loop recognition" (CGO 2008).
+The longest stretch of rounds is taken, so the outer loop of a nest first; then its body is searched
+in turn. First rounds that differ stay before the loop, and calls that don't repeat stay as they
+are. The recognition follows Ketterlin and Clauss, "Prediction and trace compression of data access
+addresses through nested loop recognition" (CGO 2008).
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window
 
 @dataclass(frozen=True)
 class Rerolled:
-    """A tape with loops, its variables numbered in order. `further` are the values of inputs that
-    loops read, its last ones; `dropped` the numbers of inputs that it has lost."""
+    """A tape with loops, its variables numbered in order.
+
+    `further` are the values of its new last inputs, which loops read. `dropped` are the numbers of
+    the inputs that it lost.
+    """
 
     tape: Tape
     further: tuple[np.ndarray, ...] = ()
@@ -57,8 +60,8 @@ class Rerolled:
 
 
 def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rerolled:
-    """The tape with loops. `constants` are inputs that always have these values: those that differ
-    from round to round become one array, and are dropped."""
+    """The tape with loops. `constants` are inputs with fixed values. Those that differ from round
+    to round are collected in one array, and their inputs are dropped."""
     if unrolled.may_repeat(tape):
         found = Repetition(tape, constants or {})
         runs: Sequence[Run] = list(found.runs())
@@ -70,12 +73,12 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
 
 
 def _left(found: Repetition, runs: Sequence[Run]) -> int:
-    """How many calls are left of a tape with these runs."""
+    """The number of calls that a tape has once these runs are loops."""
     return len(found.calls) - sum(run.stop - run.start - run.period for run in runs)
 
 
 def _with_parts(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:
-    """The runs where arrays grow, too; the tape may be another one."""
+    """The runs, including those in which arrays grow. For these the tape may be rewritten."""
     left = _left(found, runs)
     grown = with_parts(found.tape, found.constants) if left >= repetition.CALLS else None
     if grown is not None:
@@ -88,24 +91,27 @@ def _with_parts(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
 
 @dataclass(frozen=True)
 class Slot:
-    """Something that is carried: the result of a call of the body, from `back` rounds before; in
-    the first rounds, `starts`. One may be read in two ways that start otherwise: two slots."""
+    """A loop-carried value: result `out` of a call of the body, from `back` rounds earlier.
+
+    `starts` are its values in the first rounds. If one result is read with two different starts,
+    there are two slots.
+    """
 
     call: int
     out: int
     back: int
-    starts: tuple[Operand | None, ...]  # None where the loop sets it before it is read
+    starts: tuple[Operand | None, ...]  # None: set by the loop before it is read
     stacked: bool = False
 
     @property
     def later(self) -> Slot:
-        """What holds now what this one holds in the next round."""
+        """The slot whose current value is this slot's value in the next round."""
         return replace(self, back=self.back - 1, starts=self.starts[1:])
 
 
 @dataclass
 class _Body:
-    """What a loop's body is made of."""
+    """The carried values and invariants of a loop's body."""
 
     run: Run
     slots: dict[Slot, Var] = field(default_factory=dict)
@@ -113,7 +119,7 @@ class _Body:
 
 
 class _Rolled:
-    """The tape with its runs as loops."""
+    """The tape with its runs turned into loops."""
 
     def __init__(self, tape: Tape, found: Repetition, runs: Sequence[Run]) -> None:
         self.tape = tape
@@ -142,7 +148,7 @@ class _Rolled:
         tape = self.tape
         for guard in tape.guards:
             made = self.found.made.get(guard.operand.id) if type(guard.operand) is Var else None
-            if made is None or self._run_at(made[0]) is None:  # else it is the rounds'
+            if made is None or self._run_at(made[0]) is None:  # otherwise the guard is in a round
                 self.builder.guards.append(replace(guard, operand=self._operand(guard.operand)))
         outputs = [self._operand(x) for x in tape.outputs]
         done = self.builder.finish(outputs, tape.captured, tape.output_names)
@@ -162,7 +168,7 @@ class _Rolled:
         return Rerolled(renumbered(done), tuple(array for _, array in self.further), dropped)
 
     def _wanted(self) -> dict[int, dict[tuple[int, int], set[int]]]:
-        """By starts of runs, the results that are read after them: by call and place, in which
+        """The results of each run that are read after it: start of the run -> (call, result) ->
         rounds."""
         found: dict[int, dict[tuple[int, int], set[int]]] = {run.start: {} for run in self.all_runs}
 
@@ -180,7 +186,7 @@ class _Rolled:
         return found
 
     def _run_at(self, position: int) -> Run | None:
-        """The run that a call is of."""
+        """The run that contains a position, or None."""
         k = bisect_right(self.starts, position) - 1
         return self.all_runs[k] if k >= 0 and position < self.all_runs[k].stop else None
 
@@ -201,10 +207,10 @@ class _Rolled:
         return known
 
     def _known(self, x: Operand) -> Any:
-        """What an operand is here: a variable, or an entry of one."""
+        """The new value of an operand: a variable, a literal, or an `Entry` of an array."""
         if type(x) is not Var:
             return x
-        if x.id not in self.env:  # a table
+        if x.id not in self.env:  # a constant table
             self.env[x.id] = self._further(self.found.constants[x])
         return self.env[x.id]
 
@@ -219,8 +225,8 @@ class _Rolled:
         self.env.update(zip([out.id for out in call.outs], outs, strict=True))
 
     def _joined(self, primitive: Any, xs: Sequence[Operand], src: Any = None) -> Var | None:
-        """What joins results of rounds, in terms of the arrays that they are in already; None if it
-        doesn't."""
+        """The stack or concatenation of results of rounds, from the arrays that hold them already;
+        None if no operand is in one."""
         entries = [self._known(x) for x in xs]
         found = pieces(entries)
         if not any(isinstance(piece, Row) for piece in found):
@@ -244,7 +250,7 @@ class _Rolled:
         return parts[0] if len(parts) == 1 else self._call(Concatenate(axis), parts, src)
 
     def _row(self, row: Row) -> Var:
-        """The entries of an array that follow each other."""
+        """The array of consecutive entries."""
         array = row.array
         if row.start == 0 and row.step == 1 and row.count == array.shape[0]:
             return array
@@ -257,7 +263,7 @@ class _Rolled:
         calls = self.found.calls[run.start : run.start + run.period]
         body = _Body(run)
         values = Values()
-        sources: dict[tuple[int, int], Any] = {}  # of operands: a slot, or what a window is of
+        sources: dict[tuple[int, int], Any] = {}  # (call, operand) -> slot, or array and window
         for k, here in enumerate(run.ways):
             for m, way in enumerate(here):
                 if way.kind == "before":
@@ -265,7 +271,7 @@ class _Rolled:
                 elif way.kind == "entries":
                     sources[k, m] = self._entries(way, values)
         results = self._results(body)
-        if not body.slots:  # it may be there for its guards alone, and carries what one is about
+        if not body.slots:  # the loop may only be there for its guards: carry a guarded value
             for k, place in [*_guarded(calls, self.found.guards)][:1]:
                 body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
         array = self._array_of(values)
@@ -308,14 +314,16 @@ class _Rolled:
                     self.env[id_] = Entry(found[slot], round_) if slot.stacked else found[slot]
 
     def _chain(self, body: _Body, way: Way) -> Slot:
-        """The slots of a value of some rounds ago, and of those in between."""
+        """Add slots for a value of `way.back` rounds ago and for the rounds in between. Return the
+        first."""
         for back in range(1, way.back + 1):
             slot = Slot(way.call, way.out, back, way.xs[-back:])
             body.slots.setdefault(slot, None)  # type: ignore[arg-type]
         return slot
 
     def _results(self, body: _Body) -> dict[Slot, list[tuple[int, int]]]:
-        """What is read after the loop: by slot, the rounds and variables."""
+        """The slots of the values that are read after the loop, each with its (round, variable)
+        pairs."""
         run = body.run
         found: dict[Slot, list[tuple[int, int]]] = {}
         for (k, out), rounds in self.wanted[run.start].items():
@@ -330,7 +338,7 @@ class _Rolled:
 
     @staticmethod
     def _last(body: _Body, k: int, out: int, back: int) -> Slot:
-        """The slot of the result of one of the last rounds."""
+        """The slot for the result of one of the last rounds."""
         starts: tuple[Operand | None, ...] = ()
         for b in range(1, back + 1):
             known = (s for s in body.slots if (s.call, s.out, s.back) == (k, out, b))
@@ -359,8 +367,8 @@ class _Rolled:
         return {dtype: self._further(array) for dtype, array in values.arrays().items()}
 
     def _entries(self, way: Way, values: Values) -> Any:
-        """Where the entries of an operand are: numbers of an array of numbers; or an array and a
-        window of it."""
+        """The source of an operand that differs each round: a column of an array of numbers, or
+        (array, window, steps)."""
         xs = way.xs
         if all(isinstance(x, Literal) for x in xs):
             return values.column(xs)
@@ -394,14 +402,14 @@ class _Rolled:
 
 
 def _moving(primitive: Any, move: tuple[int, ...]) -> Any:
-    """The primitive, moving with the loop's step too."""
+    """The primitive whose index also moves with the loop's step."""
     kinds: dict[type, Any] = {GetItem: Window, SetItem: SetWindow}
     kind = kinds.get(type(primitive), type(primitive))
     return kind(**{**vars(primitive), "moves": (*primitive.moves, move)})
 
 
 class _Inside:
-    """The operands of a body's calls."""
+    """Builds the operands of a body's calls."""
 
     def __init__(
         self,
@@ -416,7 +424,8 @@ class _Inside:
         self.step, self.local, self.arrays = step, local, arrays
 
     def invariants_of(self, run: Run, sources: dict[tuple[int, int], Any]) -> None:
-        """Inputs for what comes from before the loop and is the same in each round."""
+        """Add inputs for the invariants: values from before the loop that are the same in each
+        round."""
         for array in self.arrays.values():
             self._invariant(array)
         for k, here in enumerate(run.ways):
@@ -455,7 +464,7 @@ class _Inside:
         return x if isinstance(x, Literal) else self.body.invariants[x]
 
     def leaving(self, slot: Slot, calls: Sequence[Call]) -> Operand:
-        """What a round leaves in a slot."""
+        """The value of a slot at the end of a round."""
         value = self.local[calls[slot.call].outs[slot.out].id]
         if slot.stacked:
             rest = [Slice(0, n) for n in value.shape]
@@ -467,8 +476,7 @@ class _Inside:
 
 
 def _guarded(calls: Sequence[Call], guards: Container[int]) -> Iterator[tuple[int, int]]:
-    """The results of calls that guards are about, here or inside: a call, and which of its
-    results."""
+    """(call, result) of each result that a guard reads, here or inside of the call."""
     for k, call in enumerate(calls):
         for number, out in enumerate(call.outs):
             if call.primitive.checks or out.id in guards:
@@ -476,7 +484,7 @@ def _guarded(calls: Sequence[Call], guards: Container[int]) -> Iterator[tuple[in
 
 
 def _without_idle(tape: Tape) -> Tape:
-    """The tape without calls that only took parts of arrays, which windows take now."""
+    """The tape without unread `getitem` calls, whose work windows do now."""
     live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
     kept: list[Call] = []
     for call in reversed(tape.calls):

@@ -1,4 +1,4 @@
-"""Roots whose operand says more than its value does, told before differentiating.
+"""Roots whose operand is known to be a square or sum of squares, marked before differentiating.
 
     sqrt(sum(square(z)))  -->  norm(sum(square(z)), z)        the derivative is that of a norm
     sqrt(z @ z)           -->  norm(z @ z, z)
@@ -6,8 +6,7 @@
     square(hypot(x, y))   -->  known(square(hypot(x, y)), square(x) + square(y))
     power(cbrt(u), 6)     -->  known(power(cbrt(u), 6), power(u, 2))
 
-No value changes. At 0 the root's own rule divides by 0, which makes nothing of derivatives that
-are there.
+No value changes. At 0 the root's own rule divides by 0, although the derivative exists.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def tell_roots(tape: Tape) -> Tape:
     for call in tape.calls:
         rewriter.copy(call)
         value = rewriter.operand(call.outs[0])
-        if call.outs[0].dtype.kind == "c":  # these rules are those of real roots
+        if call.outs[0].dtype.kind == "c":  # these rules hold for real roots only
             continue
         if call.primitive in (ew.sqrt, ew.root):
             terms = _squares(made, call.operands[0], rewriter)
@@ -66,7 +65,7 @@ def tell_roots(tape: Tape) -> Tape:
 
 
 def _undone(made: dict[Var, Call], call: Call, rewriter: Rewriter) -> Operand | None:
-    """What a power of a root is, without both."""
+    """The value of a power of a root, computed without the root."""
     power = _exponent(call)
     root = made.get(call.operands[0]) if power and isinstance(call.operands[0], Var) else None
     if root is None:
@@ -103,7 +102,7 @@ def _exponent(call: Call) -> float | None:
 
 
 def _squares(made: dict[Var, Call], u: Operand, rewriter: Rewriter) -> list[Any]:
-    """The zs whose squares u is a sum of, each with its path; none if it isn't one."""
+    """The zs of whose squares u is a sum, each with its path; [] if u isn't such a sum."""
     call = made.get(u) if isinstance(u, Var) else None
     if call is None:
         return []
@@ -111,7 +110,7 @@ def _squares(made: dict[Var, Call], u: Operand, rewriter: Rewriter) -> list[Any]
         return [(rewriter.operand(call.operands[0]), ALONE)]
     if isinstance(call.primitive, Einsum):
         return _product(call, rewriter)
-    if isinstance(call.primitive, OF_ONE):  # of what is squared, too
+    if isinstance(call.primitive, OF_ONE):  # applied to z as well
         inner = _squares(made, call.operands[0], rewriter)
         if any(steps for _, (_, steps) in inner):
             return []
@@ -135,7 +134,8 @@ def _squares(made: dict[Var, Call], u: Operand, rewriter: Rewriter) -> list[Any]
 
 
 def _product(call: Call, rewriter: Rewriter) -> list[Any]:
-    """That whose product with itself, of each element with the same one, is summed over axes."""
+    """The operand of a sum of products of `x` with itself, element by element; [] for other
+    products."""
     x, y = call.operands
     product: Any = call.primitive
     terms = terms_of(product.subscripts)

@@ -1,14 +1,15 @@
 """Algebraic simplification: each call in its simplest form, one small rewrite at a time.
 
-A call whose operands are all literals is a literal (`fold`), and equal calls are one (`cse`).
+A call whose operands are all literals becomes a literal (`fold`), and equal calls are merged
+(`cse`).
 
-The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
-what writes and reduces, `contractions` for products that sum, `diagonals` for those with diagonal
-matrices. The first two keep every value: NaN, infinities and signed zeros too; the others keep sums
-up to their rounding. What takes the same products in another order, in which they may overflow or
-vanish, is left to `reorder` (see `rewrites/ranges`). What isn't there on purpose: `x * 0 -> 0`
-(wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0), `x - x -> 0` (wrong for
-infinities), the sum of a repeated value (rounds differently).
+The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps, writes
+and reductions, `contractions` for sums of products, `diagonals` for products with diagonal
+matrices. The first two keep every value, including NaN, infinities and signed zeros; the others
+keep sums up to rounding. Rewrites that reorder products, which may overflow or underflow in another
+order, are left to `reorder` (see `rewrites/ranges`). Missing on purpose: `x * 0 -> 0` (wrong for
+NaN and infinities), `x + 0.0 -> x` (wrong for -0.0), `x - x -> 0` (wrong for infinities), the sum
+of a repeated value (rounds differently).
 
 Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
 """
@@ -39,17 +40,20 @@ Rewrite = Callable[..., Operand | None]
 
 @everywhere
 def simplify(tape: Tape) -> Tape:
-    """Apply the rewrites to each call until none applies, and merge calls that are equal. Guards
-    that are seen to hold go, and those that are there twice."""
+    """Apply the rewrites to each call until none applies, and merge equal calls. Guards that are
+    known to hold, and duplicates, are dropped."""
     return _simplified(Simplifier(tape))
 
 
 def reorder(tape: Tape) -> Tape:
-    """`simplify`, and sums of products in the order that is least work, with guards that no order
-    makes a difference but for rounding. For what is compiled: who calls it takes NumPy's order
-    where one of them doesn't hold. In a loop only what is the same in each round may be asked."""
+    """`simplify`, with sums of products in the order of least work, and guards that the order only
+    changes rounding.
+
+    For compiled code: where a guard fails the caller falls back to NumPy's order. In a loop guards
+    may ask about invariants only.
+    """
     matrices = tape.matrices
-    for _ in range(ROUNDS):  # of two sums over a product one is left, and that needs no product
+    for _ in range(ROUNDS):  # a pass may leave one reader of a product to the next
         if not _multiplies(tape):
             break
         simplifier = Simplifier(tape)
@@ -61,7 +65,7 @@ def reorder(tape: Tape) -> Tape:
 
 
 def _multiplies(tape: Tape) -> bool:
-    """Whether sums of products are taken, in loops or outside."""
+    """Whether the tape or a sub-tape has sums of products."""
     return any(
         isinstance(call.primitive, Contraction) or any(map(_multiplies, call.primitive.tapes))
         for call in tape.calls
@@ -85,33 +89,34 @@ def _simplified(simplifier: Simplifier) -> Tape:
 class Simplifier(Rewriter):
     """Makes calls in their simplest form.
 
-    A rewrite is a function `rewrite(s, p, xs, shape)`. It returns an operand that has the value of
-    `p(*xs)`, which may be smaller than `shape` and broadcasts to it then, or None if it has
-    nothing better; it makes new calls with `s.make`. So a rewrite must go down in some order, or
-    two of them would call each other for ever.
+    A rewrite is a function `rewrite(s, p, xs, shape)`. It returns an operand with the value of
+    `p(*xs)`, or None if it has nothing better. The operand may be smaller than `shape`, and is
+    broadcast then. New calls are made with `s.make`. So every rewrite must make progress in some
+    order; otherwise two of them would call each other forever.
     """
 
     def __init__(self, tape: Tape) -> None:
         super().__init__(tape)
         self.made: dict[Var, Call] = {}
-        self.known: dict[Any, tuple[Var, ...]] = {}  # the results of calls, by what they are
-        self.call: Call | None = None  # the one being simplified: its line is given to new ones
-        # How often what is simplified is read ...
+        self.known: dict[Any, tuple[Var, ...]] = {}  # key of a call -> its results
+        self.call: Call | None = None  # the call being simplified: new calls get its line
+        # The number of readers of each old variable ...
         self.reads = Counter([x for c in tape.calls for x in c.operands if type(x) is Var])
         self.reads.update([x for x in tape.outputs if type(x) is Var])
         self.reads.update([g.operand for g in tape.guards if type(g.operand) is Var])
-        self.shared: Counter[Operand] = Counter()  # ... and how often what it becomes
-        # What has to be moderate, and how, for the order of sums that was taken; None if they have
-        # to keep theirs. And what values are made of (see `rewrites.ranges`).
+        self.shared: Counter[Operand] = Counter()  # ... and of each new one
+        # Value -> exponent: values that have to be moderate because sums were reordered. None if
+        # sums must keep their order. `spans` holds the values seen as sums of products (see
+        # `rewrites.ranges`).
         self.moderate: dict[Var, int] | None = None
-        self.matrices = False  # whether systems may be solved otherwise (see `rewrites.systems`)
+        self.matrices = False  # whether systems may be rewritten (see `rewrites.systems`)
         self.outside: dict[Operand, Var] | None = (
-            None  # in a loop: what may be asked, by its inputs
+            None  # in a loop: input of the body -> the outer value that guards may ask about
         )
         self.spans: dict[Operand, ranges.Span] = {}
 
     def simplify(self, call: Call) -> None:
-        """Carry a call over in its simplest form."""
+        """Copy a call in its simplest form."""
         self.call = call
         operands = self.operands(call)
         if self.moderate is not None and isinstance(call.primitive, Repeated):
@@ -123,7 +128,7 @@ class Simplifier(Rewriter):
             value = self.simpler(call.primitive, operands, call.out.aval if same else None)
         if value is not None:
             self.env[call.out] = value
-            if value in operands:  # of which this was a reader, and who reads this is one now
+            if value in operands:  # this call no longer reads it; the readers of this call do now
                 self.shared[value] -= operands.count(value)
         else:
             key = identity(call.primitive, operands)
@@ -137,8 +142,10 @@ class Simplifier(Rewriter):
                 self.shared[new] += self.reads[out]
 
     def _reordered_inside(self, call: Call, operands: Sequence[Operand]) -> Call:
-        """A loop that takes its sums in another order, if what has to be moderate for that is the
-        same in each round. A conditional, which may be there because it isn't, stays."""
+        """A loop with reordered sums, if the values that have to be moderate are invariants.
+
+        A conditional keeps its order: it may depend on that very range.
+        """
         loop: Any = call.primitive
         if not _multiplies(loop.body) or (loop.most == 1 and not isinstance(operands[0], Literal)):
             return replace(call, operands=tuple(operands))
@@ -158,7 +165,8 @@ class Simplifier(Rewriter):
         return replace(call, primitive=loop.changed(body=body), operands=(*heads, *given))
 
     def _with_products(self, loop: Any, given: Sequence[Operand]) -> tuple[Tape, Sequence[Operand]]:
-        """A loop's body that makes outer products of its invariants itself, and what is given."""
+        """A loop's body that computes outer products of its invariants itself, and its new
+        operands."""
         body = loop.body
         for var, x in [*zip(body.inputs[1:], given, strict=True)][loop.carried :]:
             made = self.made_by(x, ew.mul)
@@ -182,11 +190,11 @@ class Simplifier(Rewriter):
         return replace(done, guards=(*done.guards, *guards), calls=tuple(self.builder.calls))
 
     def alone(self, x: Operand) -> bool:
-        """Whether a call that reads `x` is the only one."""
+        """Whether `x` has a single reader."""
         return self.shared[x] < 2
 
     def make(self, p: Primitive, *xs: Operand) -> Operand:
-        """The value of `p(*xs)`: known already, by other calls, or by this call."""
+        """The value of `p(*xs)`: by a rewrite, by an equal call, or by a new call."""
         value = self.simpler(p, xs)
         if value is not None:
             return value
@@ -201,7 +209,8 @@ class Simplifier(Rewriter):
     def simpler(
         self, p: Primitive, xs: Sequence[Operand], aval: Aval | None = None
     ) -> Operand | None:
-        """The value of `p(*xs)`, of which the type may be known, if a rewrite or NumPy has it."""
+        """The value of `p(*xs)`, if a rewrite or folding gives one. `aval` is its type, if
+        known."""
         value = folded(p, xs)
         if value is not None:
             return value
@@ -217,7 +226,8 @@ class Simplifier(Rewriter):
         return None
 
     def made_by(self, x: Operand, kind: Any) -> Call | None:
-        """The call that defines `x`, if it is of this primitive, or of this class of them."""
+        """The call that defines `x`, if it applies the primitive `kind`, or a primitive of the
+        class `kind`."""
         call = self.made.get(x) if type(x) is Var else None
         if call is None:
             return None
@@ -227,7 +237,8 @@ class Simplifier(Rewriter):
 
 
 def _of_complex(p: Primitive) -> tuple[Rewrite, ...]:
-    """Of complex numbers only what moves them: 1 * z isn't z, where z is infinite."""
+    """The rewrites for complex numbers. Elementwise ones that change numbers are left out: 1 * z
+    isn't z if z is infinite."""
     rewrites = _rewrites(p)
     return rewrites[:1] if p.pointwise and p not in arithmetic.MOVES else rewrites
 
@@ -243,7 +254,7 @@ def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:
 
 @functools.cache
 def _of_class(kind: Any) -> tuple[Rewrite, ...]:
-    """Those for primitives that aren't pointwise."""
+    """The rewrites for a class of primitives that aren't pointwise."""
     own = views.REWRITES.get(kind) or (views.of_one if issubclass(kind, Reduction) else None)
     found = (views.of_scalar, own) if issubclass(kind, View) else (own,)
     products = [x.REWRITES.get(kind) for x in (diagonals, systems, contractions)]

@@ -1,11 +1,11 @@
-"""log(1 + exp(u)), told before differentiating.
+"""log(1 + exp(u)), marked before differentiating.
 
     log1p(exp(u))       -->  known(log1p(exp(u)), -log_expit(-u))
     log(1 + exp(u))     -->  known(log(1 + exp(u)), -log_expit(-u))
 
 No value changes. The derivative is that of the second operand: the logistic function, whose own
-slope is small where exp(u) is large. By the chain rule it would be a difference of two numbers near
-1, and NaN where exp(u) is inf.
+slope is small where exp(u) is large. The chain rule would give a difference of two numbers near 1,
+and NaN where exp(u) is inf.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tapegrad.primitives.stated import Known
 
 @everywhere
 def tell_softplus(tape: Tape) -> Tape:
-    """Apply the rewrite to each such logarithm."""
+    """Apply the rewrite to each logarithm of this form."""
     if not any(call.primitive in (ew.log, ew.log1p) for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)

@@ -1,11 +1,9 @@
-"""What serves derivatives alone: once differentiated, there is nothing left to stop, or to name.
+"""Calls that matter for derivatives only, removed once nothing is differentiated any more.
 
-%2 = stop_gradient(%1)
-%3 = named(%2, label='h')
-%4 = exp(%3)                 -->    %4 = exp(%1)
+%2 = stop_gradient(%1) %3 = named(%2, label='h') %4 = exp(%3)                 -->    %4 = exp(%1)
 
-Of a value that is computed again and was kept, it is the one kept that is read. What is computed of
-a matrix's factors needs the matrix no more:
+If a value was kept and is also recomputed, the kept one is read. Solving with a matrix's factors no
+longer needs the matrix:
 
 %7 = lu_solve(%4, %5, %6, %1)    -->    %7 = lu_solve(%5, %5, %6, %1)
 """
@@ -22,7 +20,7 @@ from tapegrad.primitives.solving import Factored
 
 @everywhere
 def drop_stops(tape: Tape) -> Tape:
-    """Read what was stopped itself."""
+    """Remove these calls: their readers read the operand."""
     if not any(_serves(call) or _is_of_factors(call) for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)
@@ -35,16 +33,16 @@ def drop_stops(tape: Tape) -> Tape:
             rewriter.env.update(zip(call.outs, outs, strict=True))
         else:
             rewriter.copy(call)
-    return prune(rewriter.finish())  # what led to a value that was kept isn't computed again
+    return prune(rewriter.finish())  # kept values needn't be recomputed
 
 
 def _serves(call: Call) -> bool:
-    """Whether a call is its last operand, but for derivatives."""
+    """Whether the value of a call is its last operand."""
     primitive = call.primitive
     return primitive is stop_gradient or primitive is kept or isinstance(primitive, Named)
 
 
 def _is_of_factors(call: Call) -> bool:
-    """Whether a call has no need of the matrix whose factors it has. NumPy's of complex numbers
-    factor it themselves."""
+    """Whether a call doesn't need the matrix whose factors it has. For complex numbers NumPy is
+    called, and factors the matrix itself."""
     return isinstance(call.primitive, Factored) and isinstance(call.primitive, Routine)

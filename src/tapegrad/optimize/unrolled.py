@@ -1,5 +1,4 @@
-"""Whether a tape may have unrolled a loop, and why a long one stays long: what keeps a loop's
-rounds from being one body."""
+"""Whether a tape may contain unrolled loops, and why a long one couldn't be rerolled."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ from collections.abc import Callable
 from tapegrad.ir.tape import Call, Source, Tape
 from tapegrad.primitives.loops import CALLS, ROUNDS
 
-LONG = 5000  # calls: compiling more takes a minute
+LONG = 5000  # calls: compiling so many takes a minute
 
 
 def may_repeat(tape: Tape) -> bool:
-    """Whether calls of a tape may be the rounds of a loop. Rounds do the same at the same lines, so
-    in a loop no call is alone with its primitive and line."""
+    """Whether calls of a tape may be the rounds of a loop. In a loop no call is the only one with
+    its primitive and line, since rounds do the same on the same lines."""
     if len(tape.calls) < CALLS:
         return False
     counts = Counter((call.primitive.name, call.src) for call in tape.calls)
@@ -22,15 +21,17 @@ def may_repeat(tape: Tape) -> bool:
 
 
 def may_repeat_inside(tape: Tape) -> bool:
-    """The same of a tape, or one that its calls hold."""
+    """`may_repeat` for a tape or one of its sub-tapes."""
     bodies = {id(body): body for call in tape.calls for body in searched(call)}
     return may_repeat(tape) or any(map(may_repeat_inside, bodies.values()))
 
 
 def may_begin(count: int, digest: Callable[[int, int], int]) -> list[bool]:
-    """Of so many calls, of which `digest` gives stretches a number, whether a loop may begin at
-    each. All of its rounds but one are like those behind them, so as many calls as that come again;
-    of most tapes without loops none do."""
+    """For each of `count` calls, whether a loop may begin there.
+
+    `digest` hashes stretches of calls. All rounds of a loop but the last equal the next round, so
+    the stretch that they form occurs again. In most tapes without loops no stretch does.
+    """
     length = CALLS - CALLS // ROUNDS
     known: set[int] = set()
     found = [False] * count
@@ -42,15 +43,15 @@ def may_begin(count: int, digest: Callable[[int, int], int]) -> list[bool]:
 
 
 def searched(call: Call) -> tuple[Tape, ...]:
-    """The tapes that a call holds, if loops are sought in them. Where a derivative has made it,
-    they have been, before it was derived."""
+    """The sub-tapes of a call in which loops are sought. Calls of derivatives have none: these were
+    searched before differentiating."""
     primitive = call.primitive
     return () if call.reason or getattr(primitive, "ruled", False) else primitive.tapes
 
 
 def unrolled_loop(tape: Tape) -> str:
-    """Which line makes most of the calls of a long tape, how many, and what about its rounds isn't
-    the same; empty for a tape that isn't long."""
+    """A message about a long tape: the line with the most calls, their number, and what differs
+    among its rounds. Empty if the tape isn't long."""
     if len(tape.calls) <= LONG:
         return ""
     counts = Counter(call.src for call in tape.calls if call.src is not None)
@@ -65,7 +66,7 @@ def unrolled_loop(tape: Tape) -> str:
 
 
 def _difference(tape: Tape, src: Source) -> str:
-    """What differs among the rounds of a line."""
+    """A description of what differs among the rounds of a line."""
     shapes: dict[str, set[object]] = {}
     for call in tape.calls:
         if call.src == src:

@@ -1,1 +1,1 @@
-"""The rewrites that `simplify` applies: functions `rewrite(s, p, xs, shape)`; see there."""
+"""The rewrites that `simplify` applies: functions `rewrite(s, p, xs, shape)`. See `simplify`."""

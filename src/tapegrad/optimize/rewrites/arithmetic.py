@@ -1,7 +1,7 @@
 """Rewrites of elementwise calls.
 
-Each keeps the bits of every result. So `x * a * b` isn't `x * (a * b)` where one order may over- or
-underflow on the way and the other doesn't, though a or b is a power of two.
+Each keeps the bits of every result. So `x * a * b` doesn't become `x * (a * b)` if only one of the
+orders may over- or underflow on the way, even if a or b is a power of two.
 
 Names: `c` a literal; `s` the simplifier.
 """
@@ -38,15 +38,15 @@ def _minus(x: Literal) -> Literal:
 
 
 def small(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """op(broadcast_to(x), y) --> op(x, y), where broadcasting gives the same shape anyway;
-    op(broadcast_to(x), broadcast_to(y)) --> broadcast_to(op(x, y)), where that is less work."""
+    """op(broadcast_to(x), y) --> op(x, y), if broadcasting gives the same shape anyway;
+    op(broadcast_to(x), broadcast_to(y)) --> broadcast_to(op(x, y)), if that is less work."""
     bare = [_bare(s, x) for x in xs]
     if bare == list(xs):
         return None
     least = broadcast_shapes(*[x.shape for x in bare])
     if least == () or math.prod(least) < math.prod(shape):
         return s.make(p, *bare)
-    for k, x in enumerate(xs):  # as many as the shape allows, from the left
+    for k, x in enumerate(xs):  # from the left, drop as many broadcasts as the shape allows
         trial = [*bare[: k + 1], *xs[k + 1 :]]
         if broadcast_shapes(*[t.shape for t in trial]) != shape:
             bare[k] = x
@@ -54,7 +54,8 @@ def small(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _bare(s: Any, x: Operand) -> Operand:
-    """What `x` repeats. New axes in front count as repeating: they come by themselves."""
+    """The operand of a broadcast `x`. Leading new axes count too, since broadcasting adds them
+    anyway."""
     call = s.made_by(x, (BroadcastTo, ExpandDims))
     if call is None:
         return x
@@ -121,7 +122,8 @@ def _mul(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _negation_outward(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """-x * y --> -(x * y), of as many numbers: there it meets another, or a sum."""
+    """-x * y --> -(x * y), if x has the shape of the result. Outside it may meet another negation
+    or a sum."""
     for k, x in enumerate(xs):
         negated = s.made_by(x, ew.neg)
         if negated and x.shape == shape and x.dtype.kind == "f" and s.alone(x):
@@ -171,7 +173,7 @@ def _neg(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _square(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """The square of a number doesn't know its sign."""
+    """square(f(x)) --> square(x), if f changes the sign only."""
     for kind in (kinked.absolute, ew.neg, kinked.copysign):  # square(abs(x)) --> square(x)
         call = s.made_by(xs[0], kind)
         if call and _is_float(xs[0]) and call.operands[0].shape == xs[0].shape:
@@ -187,7 +189,7 @@ def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return literal(1, x.dtype)
     if _is(y, 2):  # x ** 2 --> square(x)
         return s.make(ew.square, x)
-    if _is(y, 0.5):  # x ** 0.5 --> root(x); where it stands for all elements, sqrt(x)
+    if _is(y, 0.5):  # x ** 0.5 --> root(x), or sqrt(x) if one exponent is for all elements
         return s.make(ew.root if p is ew.power else ew.sqrt, x)
     return x if _is(y, 1) else None  # x ** 1 --> x
 
@@ -204,7 +206,7 @@ def _or(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _decided(xs: Any, by: bool) -> Operand | None:
-    """x and False --> False; x and True --> x, of Booleans; of `or` the other way."""
+    """x and False --> False; x and True --> x, for Booleans; `or` with `by=True` likewise."""
     if any(x.dtype.kind != "b" for x in xs):
         return None
     for x, y in (xs, xs[::-1]):
@@ -238,7 +240,7 @@ def _astype(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     return x if x.dtype == p.dtype else None
 
 
-MOVES = (ew.where, ew.copy)  # what makes no other numbers
+MOVES = (ew.where, ew.copy)  # they don't change any number
 
 REWRITES: dict[Any, Any] = {
     ew.add: _add,

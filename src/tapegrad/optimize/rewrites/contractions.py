@@ -1,4 +1,4 @@
-"""Rewrites of contractions, and of what becomes one.
+"""Rewrites of contractions, and of calls that become contractions.
 
     einsum(transpose(x), y)           -->  einsum(x, y), by other subscripts
     transpose(einsum(x, y))           -->  the same
@@ -11,9 +11,9 @@
     einsum(u[:, None] * v, y)         -->  u * einsum(v, y): an outer product isn't formed
     einsum(c * x + z, y)              -->  c * einsum(x, y) + einsum(z, y): nor is a sum of these
 
-They add up in another order, within what rounding does to a sum of these magnitudes. Where a factor
-is taken out of a sum, which may overflow or vanish in one order alone, it is asked first whether it
-may be (`ranges`). Sums of zeros are 0.0, never -0.0, and so is what takes their place.
+They change the order of additions, within the rounding error of a sum of these magnitudes. Taking a
+factor out of a sum may overflow or underflow in one order only, so it needs permission (`ranges`).
+Sums of zeros are 0.0, never -0.0, and so are their replacements.
 
 Names: `lx`, `ly`, `out` the letters of the axes of operands and result.
 """
@@ -35,12 +35,12 @@ from tapegrad.primitives.contractions import LETTERS, Einsum, contract
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
 
-DEEP = 8  # sums of fewer products stay loops: they fuse with what is computed of them
-MANY = 16  # calls between products and what is made of them
+DEEP = 8  # sums of fewer products stay loops, which fuse with their readers
+MANY = 16  # the most calls that a search passes through
 
 
 class Maker(Writer):
-    """Lets the functions that rules are written with make calls in their simplest form."""
+    """Makes calls in their simplest form, for functions that are written like rules."""
 
     def __init__(self, simplifier: Any) -> None:
         super().__init__(simplifier.builder)
@@ -52,20 +52,20 @@ class Maker(Writer):
 
 
 class Term(NamedTuple):
-    """An operand, and the letters of its axes."""
+    """An operand and the letters of its axes."""
 
     x: Operand
     letters: str
 
 
 def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """A contraction, if an operand is another's view, repeats itself, or is an outer product."""
+    """A contraction whose operand is a view, is broadcast, is an outer product or is a sum."""
     size = {
         k: n
         for x, term in zip(xs, p.terms, strict=False)
         for k, n in zip(term, x.shape, strict=True)
     }
-    if 0 in size.values():  # a sum of nothing is 0, whatever else it would be multiplied with
+    if 0 in size.values():  # an empty sum is 0, even if a factor taken out of it weren't finite
         return None
     terms = [bare(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
     if [term.x for term in terms] != list(xs):
@@ -95,7 +95,8 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 class _Place(NamedTuple):
-    """A place of a contraction, in which something may stand that broadcasts to what does."""
+    """One operand's position in a contraction, to be filled with a value that broadcasts to the
+    operand."""
 
     s: Any
     p: Any
@@ -104,7 +105,7 @@ class _Place(NamedTuple):
     whole: Term
 
     def gains(self, y: Operand) -> bool:
-        """Whether there is less to do with this in the place of the whole."""
+        """Whether the contraction takes less work with `y` in this position."""
         full = Term(_full(self.s, y, self.whole.x), self.whole.letters)
         other = Term(self.xs[1 - self.k], self.p.terms[1 - self.k])
         fewer = len(bare(self.s, full).letters) < len(full.letters)
@@ -118,8 +119,11 @@ class _Place(NamedTuple):
 
 
 def _apart(s: Any, x: Term, other: Term, out: str) -> tuple[Term, Term] | None:
-    """The factors of a product, of which one has axes of the result alone, and the other either
-    fewer axes, or what is summed up is the same in each round then."""
+    """Two factors (u, v) of term `x`, if it pays to take u out of the sum; otherwise None.
+
+    u has axes of the result only. Either v has fewer axes than x, or v and `other` are invariant in
+    the loop, so that the sum is too.
+    """
     factors = factors_apart(s, x, out)
     if factors is None:
         return None
@@ -135,7 +139,7 @@ def by_addends(
     of: Callable[[Operand], Operand],
     *others: Operand,
 ) -> Operand | None:
-    """The sum `of` the addends of `x`, if there is less to do with each of them."""
+    """The sum of `of(y)` over the addends y of `x`, if every one `gains`; otherwise None."""
     calls = made_of(x, partial(_linear, s, alone=False), lambda y: True)
     addends = [y for call in calls.values() for y in _addends(call) if y not in calls]
     left = [y for y in dict.fromkeys(addends) if not _is_zero(y)]
@@ -153,7 +157,7 @@ def _full(s: Any, y: Operand, whole: Operand) -> Operand:
 
 
 def transposed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """transpose(einsum(x, y)), of a product that nobody else reads"""
+    """transpose(einsum(x, y)), if nothing else reads the product."""
     call = s.made_by(xs[0], Einsum)
     if call is None or not s.alone(xs[0]):
         return None
@@ -163,7 +167,8 @@ def transposed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """sum(einsum(x, y)), also among addends, and sum(x * y) of axes that neither has all of"""
+    """sum(einsum(x, y)), also among addends; and sum(x * y) over axes that both factors have, if
+    neither has all axes of the product."""
     (x,) = xs
     if x.dtype.kind not in "fc" or p.aval(x.aval).dtype != x.dtype or 0 in x.shape:
         return None
@@ -197,23 +202,23 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def keeps_order(s: Any, x: Term, y: Term, out: str) -> bool:
-    """Whether the sum of products of two terms is that of the same products still, since no term is
-    summed up alone, or may be another."""
+    """Whether contracting two terms keeps the order of the sum of products, or may change it. The
+    order changes if a term is summed up alone first."""
     alone = set(x.letters) - set(y.letters + out), set(y.letters) - set(x.letters + out)
     unlike = [other.x for letters, other in zip(alone, (y, x), strict=True) if letters]
     return all(map(is_one, unlike)) or may_reorder(s, x.x, y.x)
 
 
 def _from_zero(s: Any, x: Any) -> Any:
-    """A value as a sum gives it, which has begun with 0.0."""
+    """The value `x` as a sum returns it: -0.0 becomes 0.0."""
     if x.dtype.kind not in "fc" or _is_from_zero(s, x.operand):
         return x
     return ew.add(x, np.zeros((), x.dtype)[()])
 
 
 def _is_from_zero(s: Any, x: Operand) -> bool:
-    """Whether it is known that this isn't -0.0: a sum, or one that something was added to or taken
-    from."""
+    """Whether `x` is known not to be -0.0: a sum, or the result of adding to or subtracting from
+    one."""
     while call := s.made_by(x, ew.sub):
         x = call.operands[0]
     if call := s.made_by(x, ew.add):
@@ -222,13 +227,15 @@ def _is_from_zero(s: Any, x: Operand) -> bool:
 
 
 def _times(size: Mapping[str, int], terms: Sequence[Term], out: str) -> int:
-    """How often each product is summed up: along the axes that no term has any more."""
+    """How often each product is counted: the product of the extents of the axes that no term has
+    any more."""
     kept = {*out}.union(*[term.letters for term in terms])
     return math.prod(n for k, n in size.items() if k not in kept)
 
 
 def _goes_away(s: Any, x: Operand, axes: Sequence[int]) -> bool:
-    """Whether a contraction needn't be formed, or is cheap to sum up by its operands, too."""
+    """Whether a contraction needn't be formed if its sum is taken of its operands, or that is cheap
+    anyway."""
     call = s.made_by(x, Einsum)
     terms = call.primitive.terms
     free = all((terms.out[a] in terms.x) != (terms.out[a] in terms.y) for a in axes)
@@ -237,7 +244,8 @@ def _goes_away(s: Any, x: Operand, axes: Sequence[int]) -> bool:
 
 
 def _sums_of_products(s: Any, x: Operand, axes: Sequence[int]) -> dict[Operand, Call]:
-    """The calls that add up `x` of products, of which one needn't be formed for its sum."""
+    """The calls that add up `x` from products, at least one of which needn't be formed for the
+    sum."""
 
     def gains(y: Operand) -> bool:
         call = s.made_by(y, Einsum)
@@ -252,9 +260,11 @@ def _sums_of_products(s: Any, x: Operand, axes: Sequence[int]) -> dict[Operand, 
 def made_of(
     x: Operand, through: Callable[[Operand], Call | None], gains: Callable[[Operand], bool]
 ) -> dict[Operand, Call]:
-    """The calls, of those that `through` gives of a result, that make `x`, elements of what they
-    read at the same places; empty if it `gains` by none of what they begin with, or if there are
-    many."""
+    """The calls that compute `x` elementwise from its sources: values for which `through` gives no
+    call.
+
+    Empty if no source `gains`, or if there are too many calls.
+    """
     calls: dict[Operand, Call] = {}
     gained, left = False, [x]
     while left and len(calls) < MANY:
@@ -268,8 +278,8 @@ def made_of(
 
 
 def _linear(s: Any, x: Operand, alone: bool = True) -> Call | None:
-    """The call that made `x`, if its sums are those of its operands: a sum, a difference, a
-    multiple. Only if nobody else reads it, where it has to be `alone`."""
+    """The call that defines `x`, if sum(call) is the call of sums: an addition, subtraction,
+    negation or scaling. If `alone`, nothing else may read `x`."""
     if alone and not s.alone(x):
         return None
     for kind in (ew.add, ew.sub, ew.neg):
@@ -282,7 +292,7 @@ def _linear(s: Any, x: Operand, alone: bool = True) -> Call | None:
 
 
 def _sum_by_sum(s: Any, p: Any, x: Operand, calls: Mapping[Operand, Call]) -> Operand:
-    """The sum of `x`, which these calls add up."""
+    """The sum of `x`, as the sums of the addends of which `calls` make it."""
     letters = LETTERS[: len(x.shape)]
     size = dict(zip(letters, x.shape, strict=True))
     out = "".join(k for a, k in enumerate(letters) if a not in p.axes)
@@ -300,7 +310,7 @@ def _sum_by_sum(s: Any, p: Any, x: Operand, calls: Mapping[Operand, Call]) -> Op
 def _sum_of(
     s: Any, x: Operand, calls: Mapping[Operand, Call], of: Callable[[Operand], Operand]
 ) -> Operand:
-    """What these calls add up to `x`, added up `of` each addend."""
+    """`x` computed again by `calls`, with `of(y)` in place of each addend y."""
     if call := calls.get(x):
         parts = {y: _sum_of(s, y, calls, of) for y in _addends(call)}
         made: Operand = s.make(call.primitive, *[parts.get(y, y) for y in call.operands])
@@ -309,7 +319,7 @@ def _sum_of(
 
 
 def _addends(call: Call) -> list[Operand]:
-    """The operands of a linear call that aren't its scale."""
+    """The operands of a linear call, without a scalar factor."""
     scales = call.primitive in (ew.mul, ew.div)
     return [y for y in call.operands if not (scales and y.shape == ())]
 
@@ -324,9 +334,12 @@ def contracted(
     *,
     from_zero: bool = True,
 ) -> Operand:
-    """The sum of products, of terms that may lack letters of the result, or have some alone that
-    it lacks: these are summed up first. Each product is there so many times. The sum begins with
-    0.0, unless what it is added to does."""
+    """The contraction of two terms.
+
+    A term may lack letters of the result. Letters that a term has alone, and the result lacks, are
+    summed up first. Each product is counted `times` times. The sum begins with 0.0 if `from_zero`;
+    otherwise the value that it is added to does.
+    """
     writer = Maker(s)
     terms = []
     for (operand, letters), others in ((x, y.letters + out), (y, x.letters + out)):
@@ -345,7 +358,8 @@ def contracted(
 def repeated(
     x: Any, letters: Sequence[str], out: str, shape: Sequence[int], times: int = 1
 ) -> Operand:
-    """So many times what has these axes of a result, in any order, repeated along its others."""
+    """`times * x`, transposed to the order of the result's axes and broadcast along the axes that
+    `x` lacks."""
     kept = [k for k in out if k in letters]
     order = tuple(letters.index(k) for k in kept)
     if order != tuple(range(len(order))):
@@ -360,7 +374,7 @@ def repeated(
 
 
 def bare(s: Any, term: Term) -> Term:
-    """A term without transposes, and without the axes along which it repeats itself."""
+    """The term without transposes, and without broadcast axes."""
     x, letters = term
     while True:
         if call := s.made_by(x, Transpose):
@@ -380,8 +394,8 @@ def bare(s: Any, term: Term) -> Term:
 
 
 def _turned(s: Any, term: Term) -> Term | None:
-    """A term in the order in which it lies in memory, if it is computed element by element of what
-    is transposed, all in the same way, and of what has fewer axes."""
+    """The term in memory order, if it is computed elementwise from operands that are all transposed
+    in the same way, and from operands with fewer axes; otherwise None."""
     shape, left = term.x.shape, [term.x]
     calls: dict[Operand, Call] = {}
     axes: set[tuple[int, ...]] = set()
@@ -406,7 +420,7 @@ def _turned(s: Any, term: Term) -> Term | None:
         return s.made_by(x, Transpose).operands[0] if x.shape == shape else fewer(x)
 
     def fewer(x: Operand) -> Operand:
-        """What has fewer axes, and is broadcast."""
+        """An operand with fewer axes, which is broadcast."""
         letters = term.letters[len(shape) - len(x.shape) :]
         unit = tuple(a for a, n in enumerate(x.shape) if n != shape[a - len(x.shape)])
         letters = "".join(k for a, k in enumerate(letters) if a not in unit)
@@ -427,7 +441,7 @@ def _last(x: Operand, base: Operand) -> tuple[int, ...]:
 
 
 def _outer(s: Any, term: Term) -> tuple[Term, Term] | None:
-    """The factors of a term which is a product of two that don't have all of its axes."""
+    """The two factors of a term, if neither has all of its axes; otherwise None."""
     factors = _factors(s, term)
     if len(factors) != 2 or any(len(x.letters) == len(term.letters) for x in factors):
         return None
@@ -435,7 +449,7 @@ def _outer(s: Any, term: Term) -> tuple[Term, Term] | None:
 
 
 def factors_apart(s: Any, term: Term, within: str) -> tuple[Term, Term] | None:
-    """A term as the product of what has axes within these alone, and of the rest."""
+    """The term as a product of two: the factors that have axes of `within` only, and the others."""
     factors = _factors(s, term)
     inner = [x for x in factors if set(x.letters) <= set(within)]
     rest = [x for x in factors if x not in inner]
@@ -452,7 +466,7 @@ def factors_apart(s: Any, term: Term, within: str) -> tuple[Term, Term] | None:
 
 
 def _factors(s: Any, term: Term) -> list[Term]:
-    """What is multiplied to make a term, without the axes along which it repeats itself."""
+    """The factors of a term, each without broadcast axes."""
     size = dict(zip(term.letters, term.x.shape, strict=True))
     found: list[Term] = []
     left = [term]

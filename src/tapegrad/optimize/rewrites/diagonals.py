@@ -1,11 +1,11 @@
-"""Rewrites of products with diagonal matrices, and of products of which the diagonal is taken.
+"""Rewrites of products with diagonal matrices, and of diagonals of products.
 
     einsum(place_diagonal(w), x)   -->  w[:, None] * x + sum(0 * x, axis=0)
     diagonal(einsum(x, y))         -->  einsum(x, y, 'ij,ji->i'): so does the trace of x @ y
     diagonal(f(einsum(x, y), z))   -->  f(diagonal(einsum(x, y)), diagonal(z))
 
-The zeros beside a diagonal make NaN of what isn't finite, in all rows of the product. So do those
-that are added here.
+The zeros beside a diagonal turn nonfinite elements into NaN, in all rows of the product. So do the
+products 0 * x that are added here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tapegrad.primitives.views import BroadcastTo, Diagonal, PlaceDiagonal
 
 
 def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """A product with a diagonal matrix whose diagonal is multiplied with rows or columns."""
+    """A product with a diagonal matrix, as the other operand's rows or columns times the
+    diagonal."""
     if 0 in shape or xs[0].dtype.kind not in "iufc":
         return None
     lx, ly, out = p.terms
@@ -54,7 +55,7 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def diagonal(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """The diagonal of a product, which may be an operand of functions of elements."""
+    """The diagonal of a product, or of an elementwise function of products."""
     (x,) = xs
     if not _is_main(p.offset, x):
         return None
@@ -68,19 +69,19 @@ def diagonal(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _is_main(offset: int, x: Operand) -> bool:
-    """Whether this is the main diagonal of a square matrix."""
+    """Whether the offset is that of the main diagonal of a square matrix."""
     return offset == 0 and x.shape[-1] == x.shape[-2]
 
 
 def _zeros_times(s: Any, x: Term, out: str, shape: tuple[int, ...]) -> Operand:
-    """What the zeros of a diagonal matrix add to each element: 0, or NaN."""
+    """The contribution of a diagonal matrix' zeros to each element of the product: 0, or NaN."""
     nothing = s.make(ew.mul, x.x, literal(0, x.x.dtype))
     nothing = s.make(Sum(tuple(a for a, k in enumerate(x.letters) if k not in out)), nothing)
     return repeated(Maker(s).node(nothing), [k for k in x.letters if k in out], out, shape)
 
 
 def _is_apart(s: Any, x: Operand) -> bool:
-    """Whether a product that nobody else reads has its rows from one operand, its columns from the
+    """Whether `x` is a product, read once, with rows from one operand and columns from the
     other."""
     call = s.made_by(x, Einsum)
     if call is None or not s.alone(x):
@@ -106,8 +107,8 @@ def _of_product(s: Any, x: Operand, shape: Any) -> Operand | None:
 
 
 def _around_products(s: Any, x: Operand) -> dict[Operand, Call]:
-    """The functions of elements that make `x` of products, of which one needn't be formed for its
-    diagonal; nobody else reads what they make."""
+    """The elementwise calls that make `x` of products, at least one of which needn't be formed for
+    its diagonal. Nothing else reads their results."""
 
     def function(y: Operand) -> Call | None:
         call: Call | None = s.made.get(y) if s.alone(y) else None
@@ -119,7 +120,7 @@ def _around_products(s: Any, x: Operand) -> dict[Operand, Call]:
 def _of_elements(
     s: Any, x: Operand, shape: tuple[int, ...], calls: Mapping[Operand, Call]
 ) -> Operand:
-    """The diagonal of `x`, broadcast to a shape, which these calls make."""
+    """The diagonal of `x`, broadcast to `shape`, computed by the same elementwise calls."""
     if call := calls.get(x):
         return _made(s, call.primitive, *[_of_elements(s, y, shape, calls) for y in call.operands])
     if not x.shape:

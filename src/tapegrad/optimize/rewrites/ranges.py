@@ -1,15 +1,15 @@
-"""Whether sums of products may be taken in another order, without a product that overflows or
-vanishes in one order alone.
+"""Whether sums of products may be reordered: no product may overflow or underflow in one order
+only.
 
     sum(A @ B @ x)  -->  sum(A) @ (B @ x), if the elements of A, B and x are moderate
 
-A number is moderate if it is 0, or its magnitude is between 2**-e and 2**e. Products of d of them
-are normal numbers then, and so are sums of those but for what cancels, in whatever order: another
-order changes roundings alone. What isn't moderate isn't known before a call. So a tape on which
-such an order was changed gets guards, and where one doesn't hold NumPy's order is taken.
+A number is moderate if it is 0, or its magnitude is between 2**-e and 2**e. Then products of d such
+numbers are normal numbers, and so are sums of these except for cancellation, in any order: another
+order only changes rounding. Whether numbers are moderate is known at a call only. So a tape with a
+changed order gets guards, and if one fails the sums are taken in NumPy's order.
 
-The numbers in question are the *leaves*: what products, sums and views are made of. Those needn't
-be formed after the rewrite, and so aren't asked about.
+The numbers in question are the *leaves*: the values of which products, sums and views are made.
+Products and sums needn't be formed after the rewrite, so the guards don't ask about these.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tapegrad.primitives.kinds import Contraction, View
 from tapegrad.primitives.reductions import All, Sum
 from tapegrad.primitives.solving import LUSolve
 
-DEPTH = 32  # how many calls after each other are looked through
-# For float64 there are few bounds, so that one look at an array serves most rewrites.
+DEPTH = 32  # the longest chain of calls that is followed
+# float64 has few bounds, so that one check of an array serves most rewrites.
 DOUBLE = (240, 120)
 SINGLE = range(60, 11, -1)
 
 
 class Span(NamedTuple):
-    """A value as a sum of products: of what, of how many factors, and of how many products at most.
-    `formed`: a product or a sum was formed for it, that a rewrite may do without."""
+    """A value as a sum of products: its `leaves`, the most factors of a product (`degree`), the
+    most products (`terms`), and whether products or sums were `formed` that a rewrite may avoid."""
 
     leaves: tuple[Operand, ...]
     degree: int
@@ -46,8 +46,8 @@ class Span(NamedTuple):
 
 
 def may_reorder(s: Any, *factors: Operand) -> bool:
-    """Whether sums of products of these may be added up in another order. The simplifier notes
-    which numbers have to be moderate for that."""
+    """Whether sums of products of these factors may be reordered. The simplifier notes the values
+    that have to be moderate for it."""
     if all(x.dtype.kind in "iub" for x in factors):  # integers wrap
         return True
     if s.moderate is None:
@@ -56,7 +56,7 @@ def may_reorder(s: Any, *factors: Operand) -> bool:
     leaves = _union(spans)
     degree = max(1, sum(span.degree for span in spans))
     single = any(x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) for x in leaves)
-    terms = max(1, math.prod(span.terms for span in spans))  # none of what is empty
+    terms = max(1, math.prod(span.terms for span in spans))  # 0 for empty arrays
     widest = (120 if single else 1000) - math.log2(terms)
     bound = next((e for e in (SINGLE if single else DOUBLE) if e * degree <= widest), None)
     if bound is None or any(x.dtype.kind not in "fc" for x in leaves):
@@ -73,22 +73,23 @@ def may_reorder(s: Any, *factors: Operand) -> bool:
 
 
 def may_ask(s: Any, x: Operand) -> bool:
-    """Whether a guard may ask about a value: in a loop only about what stands before it."""
+    """Whether a guard may ask about a value. In a loop it may ask about invariants only."""
     return isinstance(x, Var) and (s.outside is None or x in s.outside)
 
 
 def note(s: Any, x: Var, bound: int) -> None:
-    """Note that a number has to be moderate."""
+    """Note that the value `x` has to be moderate, with exponent `bound`."""
     s.moderate[x] = min(bound, s.moderate.get(x, bound))
 
 
 def is_one(x: Operand) -> bool:
-    """Whether products with `x` are the other factor, but for its sign."""
+    """Whether `x` is the literal 1 or -1, so that multiplying by it changes the sign at most."""
     return isinstance(x, Literal) and abs(x.value) == 1  # type: ignore[arg-type]
 
 
 def guards(builder: Builder, moderate: Mapping[Var, int]) -> list[Guard]:
-    """Guards that these are moderate, and the calls that ask."""
+    """Guards that these values are moderate. The calls that they need are appended to the
+    builder."""
     found = []
     for x, bound in moderate.items():
         parts = (
@@ -103,7 +104,7 @@ def guards(builder: Builder, moderate: Mapping[Var, int]) -> list[Guard]:
 
 
 def narrowest(tape: Tape) -> Tape:
-    """Of guards that ask about the same numbers the one that lets the fewest pass."""
+    """The tape with the strictest guard alone for each value that is checked for being moderate."""
     made = {call.outs[0]: call for call in tape.calls}
     kept: dict[Any, tuple[Any, Guard]] = {}
     for guard in tape.guards:
@@ -130,7 +131,7 @@ def _span(s: Any, x: Operand, depth: int) -> Span:
 
 
 def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
-    """What `x` is made of; None if it is a leaf."""
+    """The span of `x`, or None if it is a leaf."""
     call = s.made.get(x)
     if call is None or not depth:
         return None
@@ -141,7 +142,7 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
     def spans() -> list[Span]:
         return [_span(s, y, depth - 1) for y in ys]
 
-    if isinstance(p, View):  # of all that it shows
+    if isinstance(p, View):  # if it shows every element
         return _span(s, ys[0], depth - 1) if ys[0].aval.size <= x.aval.size else None
     if isinstance(p, Sum):
         (one,) = spans()
@@ -161,7 +162,7 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
         return None
     parts = spans()
     formed = any(part.formed for part in parts) or all(y.aval.size < x.aval.size for y in ys)
-    if not formed and s.outside is None:  # of what a round computes nothing can be asked
+    if not formed and s.outside is None:  # values that a round computes can't be guarded
         return None
     if p is ew.mul:
         return _product(parts, 1, True)
@@ -177,5 +178,5 @@ def _product(parts: list[Span], count: int, formed: bool) -> Span:
 
 
 def _union(parts: list[Span]) -> tuple[Operand, ...]:
-    """The leaves of all, in their order: what is emitted may not depend on hashes."""
+    """The leaves of all parts, in a fixed order: the emitted code mustn't depend on hashes."""
     return tuple(dict.fromkeys([leaf for part in parts for leaf in part.leaves]))

@@ -4,8 +4,9 @@
     lu_solve(A, c * x + z)                -->   c * lu_solve(A, x) + lu_solve(A, z), if that is less
     einsum(u, lu_solve(A, B), 'i,ij->j')  -->   lu_solve(A, einsum(u, B))
 
-So a product with an inverse is a system with one row, and a direction along which a matrix moves by
-an outer product takes one, too. They round otherwise, and are asked as other sums of products are.
+So multiplying by an inverse takes a system with one row. So does a direction along which the matrix
+changes by an outer product. The rounding differs, so they need permission like other reordered sums
+of products (`ranges`).
 
 Names: `lb` the letters of the right-hand sides' axes.
 """
@@ -32,14 +33,14 @@ from tapegrad.primitives.views import BroadcastTo, Reshape
 
 
 def solved(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """A system whose rows repeat themselves, or are multiples of each other."""
+    """A system whose right-hand sides are repeated, or multiples of fewer rows."""
     *given, b = xs
     if not s.matrices or b.shape != shape or math.prod(shape[:-1]) < 2 or not shape[-1]:
         return None
     letters = LETTERS[: len(shape)]
 
     def parts(y: Operand) -> tuple[Term | None, Term] | None:
-        """A factor of the rows, and rows that are fewer."""
+        """A factor for each row, or None, and fewer rows; None if that isn't possible."""
         term = bare(s, Term(y if y.shape == shape else s.make(BroadcastTo(shape), y), letters))
         if letters[-1] not in term.letters:
             ones = s.make(BroadcastTo(shape[-1:]), literal(1, b.dtype))
@@ -70,7 +71,7 @@ def _factors(s: Any, term: Term, letters: str) -> tuple[Term, Term] | None:
 
 
 def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """A sum over rows of systems, of which fewer are left."""
+    """A sum over rows of systems: sum the right-hand sides first, if fewer rows are left."""
     if not s.matrices:
         return None
     out = p.terms.out

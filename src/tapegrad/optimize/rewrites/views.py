@@ -1,6 +1,6 @@
-"""Rewrites of views, writes and reductions: mostly, where axes of extent 1 come and go.
+"""Rewrites of views, writes and reductions; mostly of axes of extent 1 that are added or removed.
 
-Names: `x` the operand, `y` what is written; `shape` the result's; `s` the simplifier.
+Names: `x` the operand, `y` the written value; `shape` the result's; `s` the simplifier.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tapegrad.primitives.views import (
 )
 
 _RESHAPING = (Reshape, ExpandDims, Squeeze)
-_DEPTH = 100  # how many writes a read is compared with: unrolled loops make long chains of them
+_DEPTH = 100  # the most writes that a read is compared with: unrolled loops make long chains
 
 
 def of_scalar(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """expand_dims(c), squeeze(broadcast_to(c)), ... --> broadcast_to(c), for a scalar c"""
-    x = xs[0]  # a window's other operands say where it is
+    """expand_dims(c), squeeze(broadcast_to(c)), ... --> broadcast_to(c), for a scalar c."""
+    x = xs[0]  # a window's other operands are steps
     if shape == x.shape == ():
         return x
     call = s.made_by(x, BroadcastTo)
@@ -58,8 +58,8 @@ def _transpose(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _joined_later(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
-    """transpose(reshape(f(y))) --> reshape(transpose(f(y))), where axes are joined: what computes
-    elements writes them in the order of the result"""
+    """transpose(reshape(f(y))) --> reshape(transpose(f(y))), where the reshape joins axes: then f
+    writes its elements in the order of the result."""
     call = s.made_by(x, Reshape)
     if call is None or not s.alone(x):
         return None
@@ -87,8 +87,8 @@ def _reshape(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _reshaped(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
-    """A chain of reshape, expand_dims and squeeze, and of transposes that move only unit axes,
-    as one of them, if that is possible."""
+    """A chain of reshape, expand_dims and squeeze, and of transposes that move unit axes only, as a
+    single one of them, if possible."""
     base, through_reshape = x, isinstance(p, Reshape)
     while call := s.made_by(base, _RESHAPING):
         (base,) = call.operands
@@ -100,7 +100,7 @@ def _reshaped(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
 
 
 def _unit_axes(old: tuple[int, ...], new: tuple[int, ...]) -> ExpandDims | Squeeze | None:
-    """The view that only adds, or only removes, axes of extent 1."""
+    """The view that only adds or only removes axes of extent 1, if it leads from `old` to `new`."""
     if len(new) > len(old):
         axes = _inserted(old, new)
         return None if axes is None else ExpandDims(axes)
@@ -129,7 +129,7 @@ def _broadcast(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return s.make(p, *inner.operands)
     inner = s.made_by(x, ExpandDims)
     if inner and inner.primitive.axes == tuple(range(len(inner.primitive.axes))):
-        return s.make(p, *inner.operands)  # axes in front come by themselves
+        return s.make(p, *inner.operands)  # broadcasting adds leading axes itself
     extra = len(shape) - len(x.shape)
     if x.shape and shape == (1,) * extra + x.shape:
         return s.make(ExpandDims(tuple(range(extra))), x)
@@ -140,14 +140,14 @@ def _broadcast(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _full(k: int | Slice, extent: int) -> bool:
-    """Whether an entry of an index takes the whole axis as it is."""
+    """Whether an entry of an index takes the whole axis in order."""
     if not isinstance(k, Slice) or k.count != extent:
         return False
     return extent == 0 or (k.start == 0 and (k.step == 1 or extent == 1))
 
 
 def _whole(index: StaticIndex, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The unit axes that an index drops, if it takes everything in order; else None."""
+    """The unit axes that an index drops, if it takes every element in order; otherwise None."""
     taken = [
         _full(k, n) or (isinstance(k, int) and n == 1) for k, n in zip(index, shape, strict=True)
     ]
@@ -155,7 +155,7 @@ def _whole(index: StaticIndex, shape: tuple[int, ...]) -> tuple[int, ...] | None
 
 
 def _ends(k: int | Slice) -> tuple[int, int]:
-    """The first and the last place along its axis that an entry takes."""
+    """The least and the greatest position that an entry of an index takes."""
     if isinstance(k, int):
         return k, k
     last = k.start + (k.count - 1) * k.step
@@ -167,7 +167,8 @@ def _is_empty(index: StaticIndex) -> bool:
 
 
 def _disjoint(first: StaticIndex, second: StaticIndex) -> bool:
-    """Whether the ranges that two indices span along some axis have nothing in common."""
+    """Whether two indices take no element in common, because their ranges along some axis don't
+    overlap."""
     for j, k in zip(first, second, strict=True):
         if type(j) is int and type(k) is int:
             if j != k:
@@ -193,7 +194,7 @@ def _getitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 def _of_stack(s: Any, p: Any, x: Operand, stack: Any) -> Operand | None:
     """stack(a, b, axis=1)[k, j] --> stack(a[k], b[k], axis=1)[:, j], if a and b are parts of
-    arrays: some of the windows of an array, of which the others then have no cotangents"""
+    arrays. So if only some windows of an array are read, the others get no cotangents."""
     at, xs = stack.primitive.axis, stack.operands
     if not s.alone(x) or any(y.dtype != x.dtype or not s.made_by(y, GetItem) for y in xs):
         return None
@@ -222,8 +223,8 @@ def _composed(first: StaticIndex, second: StaticIndex) -> StaticIndex:
 
 
 def _read_back(s: Any, p: Any, x: Operand) -> Operand | None:
-    """setitem(x, y, k)[k] --> y; setitem(x, y, j)[k] --> x[k], if they have nothing in common;
-    place(y, k)[k] --> y; concatenate(x, y)[k] --> x[k], if all is from x"""
+    """setitem(x, y, k)[k] --> y; setitem(x, y, j)[k] --> x[k], if j and k are disjoint; place(y,
+    k)[k] --> y; concatenate(x, y)[k] --> x[k], if k lies in x."""
     start = x
     for _ in range(_DEPTH):
         call = s.made.get(x)
@@ -273,7 +274,7 @@ def _place(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     if dropped is not None:
         return s.make(ExpandDims(dropped), y) if dropped else y
     if y.shape == shape and not any(isinstance(k, int) for k in p.index):
-        return s.make(GetItem(p.index), y)  # nothing is left beside it: some axes are turned
+        return s.make(GetItem(p.index), y)  # it fills the result: the index only reverses axes
     return None
 
 
@@ -281,7 +282,7 @@ def _place(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def of_one(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """max(x), ... --> squeeze(x), over axes of one element each"""
+    """max(x), ... --> squeeze(x), over axes of one element each."""
     (x,) = xs
     if any(x.shape[a] != 1 for a in p.axes) or p.aval(x.aval).dtype != x.dtype:
         return None
@@ -289,8 +290,8 @@ def of_one(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _sum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """sum(x) --> squeeze(x) + 0.0, over axes of one element each: a sum starts at 0.0, and so
-    makes 0.0 of -0.0"""
+    """sum(x) --> squeeze(x) + 0.0, over axes of one element each. A sum starts at 0.0, so -0.0
+    becomes 0.0."""
     one = of_one(s, p, xs, shape)
     if one is None:
         return _sum_of_equal(s, p, xs[0], shape)
@@ -300,7 +301,8 @@ def _sum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def _sum_of_equal(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
-    """sum(broadcast_to(c)) --> broadcast_to(n * c), for a whole number c: no sum is rounded"""
+    """sum(broadcast_to(c)) --> broadcast_to(n * c), for a whole number c, so that nothing is
+    rounded."""
     call = s.made_by(x, BroadcastTo)
     c = call.operands[0] if call else None
     if not isinstance(c, Literal) or x.dtype.kind != "f" or not float(c.value).is_integer():
@@ -308,7 +310,7 @@ def _sum_of_equal(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
     total = float(c.value) * math.prod([x.shape[a] for a in p.axes])
     if abs(total) > 2 ** np.finfo(x.dtype).nmant or p.aval(x.aval).dtype != x.dtype:
         return None
-    found = Literal(x.dtype.type(total + 0.0))  # 0.0 of -0.0, too
+    found = Literal(x.dtype.type(total + 0.0))  # -0.0 becomes 0.0
     return s.make(BroadcastTo(shape), found) if shape else found
 
 
