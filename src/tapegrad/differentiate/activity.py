@@ -1,4 +1,5 @@
-"""Activity: what depends on what is differentiated with respect to, also from round to round."""
+"""Activity analysis: the variables that depend on the inputs of a derivative, also across rounds of
+loops."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tapegrad.primitives.kinds import Moving, Repeated
 
 
 def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
-    """The floating-point variables that the inputs numbered `wrt` have a part in."""
+    """The floating-point variables that depend on the inputs numbered `wrt`."""
     active: set[Operand] = {tape.inputs[k] for k in wrt}
     for call in tape.calls:
         if call.primitive.flat:
@@ -25,8 +26,8 @@ def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
 
 
 def check_kept(tape: Tape, wrt: Sequence[int]) -> None:
-    """A ConversionError if a derivative with respect to the inputs numbered `wrt` would be lost,
-    since what they have a part in was taken for a plain number."""
+    """Raise a ConversionError if a derivative with respect to the inputs numbered `wrt` would be
+    lost, because a value that depends on them was used as a plain number."""
     lost = [guard for guard in tape.guards if lost_by(guard)]
     active = depends_on(tape, wrt) if lost else set()
     for guard in lost:
@@ -35,8 +36,8 @@ def check_kept(tape: Tape, wrt: Sequence[int]) -> None:
 
 
 def stacked(loop: Repeated) -> list[int]:
-    """The body's inputs that are arrays to which each round adds an entry of its own, and no more:
-    they are read by nothing."""
+    """The numbers of the body's inputs that are arrays to which each round writes an entry of its
+    own. Nothing else reads or writes them."""
     body, step = loop.body, loop.body.inputs[0]
     made = {out: call for call in body.calls for out in call.outs}
     reads = [x for call in body.calls for x in call.operands]
@@ -61,7 +62,8 @@ def moving(
     active: Collection[Operand],
     apart: Collection[int] = (),
 ) -> list[int]:
-    """The body's inputs that active values have a part in, by their numbers, but for some."""
+    """The numbers of the body's inputs that depend on active values. Carried values numbered in
+    `apart` only count if they start from active ones."""
     found = {
         k
         for k, x in enumerate(loop.given(operands), start=1)
@@ -80,11 +82,13 @@ def moving(
 
 
 def without_unread(builder: Builder, call: Call, read: Collection[Operand]) -> Call:
-    """The loop without the slopes of what it carries for itself, which is in none of the values
-    that are `read` behind it: how far it is from its end, say. Its cotangent is no number 0, but
-    none, which rules of degenerate points tell from each other.
+    """The loop with zero derivatives for carried values that none of the values `read` after it
+    depends on, such as an error estimate.
 
         while err > tol: x, err = step(x)   -->   err has no derivative
+
+    The cotangent of such a value is absent, not the number 0. Rules of degenerate points
+    distinguish the two.
     """
     loop: Any = call.primitive
     body = loop.body
@@ -109,6 +113,6 @@ def without_unread(builder: Builder, call: Call, read: Collection[Operand]) -> C
 
 
 def _leads_to(body: Tape, k: int, wanted: Collection[int]) -> bool:
-    """Whether an input of a round has a part in some of its outputs."""
+    """Whether some of the `wanted` outputs of a round depend on its input `k`."""
     inside = depends_on(body, [k])
     return any(body.outputs[n - 1] in inside for n in wanted if n <= len(body.outputs))

@@ -1,13 +1,13 @@
-"""Batching: the tape of a function becomes that of the function of many rows.
+"""Batching: the tape of a function becomes the tape of the function of many rows.
 
     inp %1 = x : f8[3]                      inp %1 = x : f8[100,3]
         %2 = exp(%1) : f8[3]         -->        %2 = exp(%1) : f8[100,3]
         %3 = sum(%2, axes=(0,))                 %3 = sum(%2, axes=(1,))
     out %3 : f8[]                           out %3 : f8[100]
 
-What no row has a part in is computed once for all. Primitives say how rows are added to them
-(`primitives.batches`); one that doesn't say, and a loop whose rounds depend on the row, is run row
-by row, in a loop over the rows.
+Values that don't depend on a row are computed once for all. Primitives declare their batched form
+(`primitives.batches`). A primitive without one, and a loop whose trip count depends on the row, run
+row by row, in a loop over the rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
 def batch(
     tape: Tape, rows: Collection[int], size: int, masks: bool = False
 ) -> tuple[Tape, list[bool]]:
-    """The tape of `size` rows, which the inputs numbered `rows` have along a new first axis, and
-    which of its outputs have them. A guard holds if it does in all rows; or, with `masks`, there
-    are no guards, and a further output says in which rows all of them hold."""
+    """The tape of `size` rows, and for each output whether it has rows.
+
+    The inputs numbered in `rows` have the rows as a new first axis. A guard holds if it holds in
+    all rows. With `masks` there are no guards; a further output says in which rows all of them
+    hold.
+    """
     batcher = Batcher(tape, rows, size)
     for call in tape.calls:
         batcher.add(call)
@@ -42,8 +45,8 @@ def batch(
 
 
 class Batcher:
-    """`env` maps the old tape's variables to the new one's operands; `mapped` has those that have
-    rows."""
+    """Rewrites a tape for many rows. `env` maps the old tape's variables to the new one's operands;
+    `mapped` are the old variables that have rows."""
 
     def __init__(self, tape: Tape, rows: Collection[int], size: int) -> None:
         self.tape, self.size = tape, size
@@ -57,7 +60,7 @@ class Batcher:
             self.enter(k, var, name)
 
     def enter(self, k: int, var: Var, name: str) -> None:
-        """Make an input of the old tape one of the new one."""
+        """Add the input of the new tape for an input of the old one."""
         aval = var.aval
         if k in self.rows:
             aval = aval.with_shape((self.size, *aval.shape))
@@ -68,7 +71,7 @@ class Batcher:
         return x if isinstance(x, Literal) else self.env[x]
 
     def add(self, call: Call) -> None:
-        """Record a call, of all rows at once if it can be."""
+        """Append a call, for all rows at once if possible."""
         operands = [self.operand(x) for x in call.operands]
         mapped = [x in self.mapped for x in call.operands]
         if not any(mapped):
@@ -95,7 +98,7 @@ class Batcher:
         return [True] * len(results)
 
     def _applied(self, call: Call, operands: list[Operand], mapped: list[bool]) -> list[bool]:
-        """The calls of a sub-tape, in the place of the call that holds it."""
+        """Batch a call with a sub-tape by batching the sub-tape."""
         primitive: Any = call.primitive
         body, flags = batch(primitive.tape, [k for k, m in enumerate(mapped) if m], self.size)
         outs = self.builder.call(primitive.changed(tape=body), operands, call.src, call.reason)
@@ -105,8 +108,10 @@ class Batcher:
     # ---- loops
 
     def _loop(self, call: Call, operands: list[Operand], mapped: list[bool]) -> list[bool] | None:
-        """A loop of all rows: what is carried has them if what it starts from has, or what a round
-        makes of it. None if it depends on the row which rounds there are."""
+        """A loop for all rows, or None if its trip count depends on the row.
+
+        A carried value has rows if its start has, or if a round gives it rows.
+        """
         loop: Any = call.primitive
         heads = len(loop.heads(operands))
         if any(mapped[:heads]):
@@ -175,7 +180,7 @@ class Batcher:
     # ---- the end
 
     def output(self, k: int, x: Operand) -> Operand:
-        """An output of the new tape for one of the old one."""
+        """The output of the new tape for an output of the old one."""
         return self.operand(x)
 
     def finish(self, masks: bool) -> tuple[Tape, list[bool]]:
@@ -208,7 +213,7 @@ _TRUE = Literal(np.bool_(True))
 
 
 def _is_same(x: Node, expected: Literal) -> Any:
-    """Where a guarded number has the bits that the trace saw."""
+    """Where the guarded value has the bits that the trace saw."""
     value = expected.value
     if value != value:
         return DECLARED["not_equal"](x, x)
@@ -219,8 +224,8 @@ def _is_same(x: Node, expected: Literal) -> Any:
 
 
 def _with_rows(tape: Tape, have: Sequence[bool], wanted: Sequence[bool], size: int) -> Tape:
-    """The tape whose outputs have rows where they are wanted: the same in all rows, where they had
-    none."""
+    """The tape in which the outputs marked in `wanted` have rows. Outputs without rows are
+    repeated."""
     if list(have) == list(wanted):
         return tape
     builder = Builder.after(tape, tape.name)

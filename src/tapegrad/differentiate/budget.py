@@ -1,4 +1,4 @@
-"""A gradient that takes no more than so many bytes at a time.
+"""A gradient within a budget of memory, in bytes.
 
     %2 = sin(%1)                               %2 = sin(%1)
     %3 = exp(%2)          keeps %2, %3         %3 = exp(%2)           keeps %2
@@ -6,15 +6,16 @@
     %9 = mul(%8, %3)                -->        %7 = exp(again(%8, %2))
                                                %9 = mul(%8, %7)
 
-What the backward half reads of the forward half is kept, or computed again of what is kept: once,
-just before it is read first, and held until it is read last. Two kinds of choices are tried. With a
-price on each byte, the cheapest choice is a minimum cut (as in `schedule.recompute`, which chooses
-among what is in registers anyway), for several prices. Or the forward half is cut into parts, and
-what goes from one to the next is kept. How much memory a call takes at a time, whatever for, is
-worked out for those choices that look best, and the quickest that fits is taken. What room is left
-is filled with what takes longest to compute again.
+Values of the forward half that the backward half reads are kept, or recomputed from kept values:
+once, just before their first use, and held until their last. Two kinds of choices are tried. With a
+price for each byte, the cheapest choice is a minimum cut (as in `schedule.recompute`, which chooses
+among values in registers); several prices are tried. Or the forward half is divided into parts, and
+the values that pass between parts are kept. The peak of memory is computed for the choices that
+look best, and the fastest one that fits is taken. Remaining room is filled with the values that are
+most expensive to recompute.
 
-`again` is a value as it is, after another one is there. So equal calls don't become one.
+`again(after, x)` is the value x, available only after another value is. So the recomputed call
+isn't merged with the first one.
 """
 
 from __future__ import annotations
@@ -35,23 +36,24 @@ from tapegrad.primitives.named import again
 from tapegrad.primitives.views import GetItem
 
 STEPS = 8  # prices that are tried
-NEAR = 1.25  # times the least by a rough measure may be the least
-AGAIN = "cotangent: "  # what reasons start with
+NEAR = 1.25  # choices within this factor of the least rough measure are measured exactly
+AGAIN = "cotangent: "  # the start of the reasons of recomputed calls
 
 
-Measure = Callable[[Tape], int]  # of the memory that a call takes
+Measure = Callable[[Tape], int]  # the peak of memory of a tape, in bytes
 
 
 class Least(Exception):
-    """So many bytes are the least that was found."""
+    """No choice fits: `nbytes` is the least memory that was found."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
 
 
 def within(tape: Tape, most: int, rough: Measure, taken: Measure) -> Tape:
-    """The tape of a gradient of which at most so many bytes are `taken` at a time; `Least` if none
-    is found. A `rough` measure, which takes less time, tells which choices are worth that."""
+    """The tape of a gradient that takes at most `most` bytes, as measured by `taken`. Raises
+    `Least` if none is found. `rough` is a faster measure that selects the choices to measure
+    exactly."""
     least = taken(tape)
     if least <= most:
         return tape
@@ -74,20 +76,21 @@ def _nbytes(kept: Collection[Var]) -> int:
 
 
 class _Halves:
-    """The forward and the backward half of a tape, and what the second reads of the first."""
+    """The forward and backward halves of a tape, and the values of the first that the second
+    reads."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.late: set[Operand] = set()
-        self.made: dict[Operand, Call] = {}  # by calls of the forward half
-        self.shown: dict[Operand, Operand] = {}  # whose memory a view of the forward half shows
+        self.made: dict[Operand, Call] = {}  # results of the forward half -> the call
+        self.shown: dict[Operand, Operand] = {}  # view -> the value whose memory it shows
         wanted: dict[Var, None] = {}
         for call in tape.calls:
             if call.is_cotangent or not self.late.isdisjoint(call.operands):
                 self.late.update(call.outs)
                 wanted.update({b: None for x in call.operands for b in self.bases(x)})
                 continue
-            if call.primitive.memory.unset:  # an array to be filled keeps nothing
+            if call.primitive.memory.unset:  # an array to be filled holds no values yet
                 continue
             for out in call.outs:
                 self.made[out] = call
@@ -97,7 +100,7 @@ class _Halves:
         self.wanted = list(wanted)
 
     def bases(self, x: Operand) -> Iterator[Var]:
-        """What of the forward half is in memory where an operand is read."""
+        """The value of the forward half whose memory an operand occupies, if any."""
         x = self.shown.get(x, x)
         if x in self.made and isinstance(x, Var):
             yield x
@@ -108,13 +111,13 @@ class _Halves:
     # ---- what is kept
 
     def keeping(self, kept: Collection[Var]) -> Tape:
-        """The tape that keeps these, and computes what else it reads again."""
+        """The tape that keeps these values, and recomputes all others that it reads."""
         return _Rewrite(self, kept).tape()
 
     def choices(self, most: int) -> Iterator[set[Var]]:
-        """What may be kept, of about so many bytes and of less."""
+        """Sets of values to keep, of about `most` bytes and less."""
         calls = self._reached(())
-        low, high = 0.0, sum(map(_work, calls)) + 1.0  # at the second price least is kept
+        low, high = 0.0, sum(map(_work, calls)) + 1.0  # at the high price the least is kept
         price = high
         for _ in range(1 + STEPS):
             kept = self._cut(calls, price)
@@ -135,7 +138,7 @@ class _Halves:
         return sum(map(_work, self._reached(kept)))
 
     def _cut(self, calls: Collection[Call], price: float) -> set[Var]:
-        """What is kept, if each byte has this price."""
+        """The values to keep if each byte has this price."""
         edges: list[tuple[object, object, float]] = []
         for number, call in enumerate(calls):
             edges.append(("source", number, math.inf if _runs_once(call) else _work(call)))
@@ -147,7 +150,7 @@ class _Halves:
         return {out for call in there for out in call.outs if out in needed}
 
     def _reached(self, kept: Collection[Var]) -> list[Call]:
-        """The calls that are made again, in order, for these are kept."""
+        """The calls to recompute, in order, if these values are kept."""
         found: dict[Call, None] = {}
         stack = [x for x in self.wanted if x not in kept]
         while stack:
@@ -158,7 +161,7 @@ class _Halves:
         return [call for call in self.tape.calls if call in found]
 
     def filled(self, kept: Collection[Var], room: int) -> set[Var]:
-        """What is kept, and more of it where there is room: what takes longest first."""
+        """The values to keep, with more of them as long as there is room, most expensive first."""
         more = set(kept)
         again = self._reached(kept)
         each = [(_work(call) / (v.aval.nbytes + 1), v) for call in again for v in call.outs]
@@ -171,14 +174,16 @@ class _Halves:
 
 
 class _Parts:
-    """The forward half in parts that take as much each, and what goes from one to the next: then
-    what is computed again needs nothing from before its part (T. Chen et al., "Training deep nets
-    with sublinear memory cost", 2016)."""
+    """The forward half divided into parts of equal memory, and the values that pass between them.
+
+    If those are kept, recomputing a value needs nothing from before its part (T. Chen et al.,
+    "Training deep nets with sublinear memory cost", 2016).
+    """
 
     def __init__(self, halves: _Halves, calls: Sequence[Call]) -> None:
         self.made: dict[Var, int] = {}
         self.until: dict[Var, int] = {}
-        self.ends = [0]  # what all before takes, in bytes
+        self.ends = [0]  # total bytes before each call
         for k, call in enumerate(calls):
             self.until.update(dict.fromkeys(halves.needs(call), k))
             own = [x for x in call.outs if x not in halves.shown]
@@ -189,10 +194,10 @@ class _Parts:
             if self.until.get(x, k) > k:
                 change[k] += x.aval.nbytes
                 change[self.until[x]] -= x.aval.nbytes
-        self.going = list(itertools.accumulate(change))  # what goes on behind each call
+        self.going = list(itertools.accumulate(change))  # bytes still needed after each call
 
     def between(self, count: int) -> set[Var]:
-        """What goes on between so many parts, cut where least does."""
+        """The values that pass between `count` parts, which are cut where these take least."""
         step = self.ends[-1] / count
         cuts = []
         for part in range(1, count):
@@ -208,12 +213,12 @@ class _Parts:
 
 
 def _runs_once(call: Call) -> bool:
-    """Whether a call can't be made again, or made of nothing would be the same call."""
+    """Whether a call can't be recomputed: it is foreign, or has no operands that could delay it."""
     return call.primitive.foreign or not call.operands
 
 
 def _work(call: Call) -> float:
-    """What it takes to make a call, in additions."""
+    """The cost of a call, in additions."""
     primitive: Any = call.primitive
     size = float(sum(math.prod(out.shape) for out in call.outs))
     if isinstance(primitive, Repeated):
@@ -235,14 +240,14 @@ def _work(call: Call) -> float:
 
 
 class _Rewrite:
-    """The tape with what isn't kept computed again."""
+    """Rewrites the tape to recompute values that aren't kept."""
 
     def __init__(self, halves: _Halves, kept: Collection[Var]) -> None:
         self.halves = halves
         self.kept = kept
         self.builder = Builder.after(halves.tape, halves.tape.name)
         self.builder.calls = []
-        self.there: dict[Operand, Operand] = {}  # what is computed again, by what it is
+        self.there: dict[Operand, Operand] = {}  # value -> its recomputed variable
         self.barred: dict[tuple[Operand, Operand], Operand] = {}
 
     def tape(self) -> Tape:
@@ -259,14 +264,14 @@ class _Rewrite:
         return self.builder.finish(tape.outputs, tape.captured, tape.output_names)
 
     def _after(self, call: Call) -> Operand:
-        """What is there when a call of the backward half is about to be made."""
+        """A value that exists just before a call of the backward half runs."""
         for x in reversed(call.operands):
             if isinstance(x, Var) and x in self.halves.late and x.aval.size:
                 return x
         return Literal(np.float64(0))
 
     def _read(self, x: Operand, after: Operand) -> Operand:
-        """What is read in the place of a value."""
+        """The operand to read in place of a value."""
         halves = self.halves
         if x in self.there:
             return self.there[x]
@@ -274,7 +279,7 @@ class _Rewrite:
         if call is None or halves.shown.get(x, x) in self.kept:
             return x
         if call.primitive.memory.is_view and not any(halves.bases(x)):
-            return x  # of an input, or of a number
+            return x  # a view of an input or a literal
         operands = [self._read(y, after) for y in call.operands]
         if operands == [*call.operands] and not call.primitive.memory.is_view:
             operands = self._barred(operands, after)
@@ -284,7 +289,7 @@ class _Rewrite:
         return self.there[x]
 
     def _barred(self, operands: list[Operand], after: Operand) -> list[Operand]:
-        """The operands of a call that is made again, as they are when `after` is there."""
+        """The operands of a recomputed call, one of which waits for `after`."""
         k = min(
             range(len(operands)), key=lambda k: (_is_number(operands[k]), operands[k].aval.size)
         )

@@ -1,4 +1,4 @@
-"""Checkpoints: a loop of many rounds in segments, of which only the starts are kept.
+"""Checkpoints: a long loop is divided into segments, and only the starts of segments are kept.
 
     for t in range(n):            for s in range(n // m):
         h = body(t, h)      -->       for j in range(m):
@@ -6,11 +6,12 @@
                                   for j in range(n % m):
                                       h = body(n // m * m + j, h)
 
-The derivative keeps what is carried into each segment; when it comes to one, it runs that once more
-and keeps its rounds, which takes the memory of one segment. With m about the root of n both take as
-much. Where a segment is still too long it is cut in turn: k levels keep k times the k-th root of n
-rounds, and run each round up to k times more, as in Griewank and Walther, "Algorithm 799: revolve"
-(ACM TOMS 26, 2000), whose schedule is the best possible one. This one is a nest of loops.
+The derivative keeps the values carried into each segment. When it reaches a segment, it runs that
+once more and keeps its rounds, which takes the memory of one segment. If m is about the square root
+of n, starts and rounds take equal memory. A segment that is still too long is divided in turn: k
+levels keep k times the k-th root of n rounds, and run each round up to k more times. Compare
+Griewank and Walther, "Algorithm 799: revolve" (ACM TOMS 26, 2000), whose schedule is optimal. This
+one is a nest of loops.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Repeated
 from tapegrad.primitives.loops import Loop
 
-FEWEST = 16  # rounds of a loop that is cut
+FEWEST = 16  # rounds: shorter loops aren't divided
 
 
 def segmented(builder: Builder, call: Call) -> list[Call]:
-    """The call of a loop in segments of as many rounds as there are segments: few calls, of which
-    the last gives the results. None of a loop that can't be cut."""
+    """The calls that replace a loop: segments, and the rest. There are about as many segments as
+    rounds in one. The last call has the results. Empty if the loop can't be divided."""
     loop: Any = call.primitive
     rounds, *given = call.operands
     if loop.until or loop.later or not isinstance(rounds, Literal):
@@ -61,7 +62,7 @@ def segmented(builder: Builder, call: Call) -> list[Call]:
 
 
 def _segments(loop: Repeated, length: int, count: int) -> Loop:
-    """The loop over segments."""
+    """The loop over segments, whose round is the loop over one segment."""
     builder = Builder(f"segment_{loop.body.name}")
     segment, *inputs = [builder.input(v.aval) for v in loop.body.inputs]
     body = _shifted(loop.body, None, length)
@@ -72,8 +73,8 @@ def _segments(loop: Repeated, length: int, count: int) -> Loop:
 
 
 def _shifted(body: Tape, segment: Literal | None, length: int) -> Tape:
-    """The body of a loop whose step is behind that of the whole loop by `length` for each segment,
-    the number of which is this, or else the last input."""
+    """The body for a step counted from the segment's start: the step of the whole loop is `length *
+    segment + step`. If `segment` is None, it is a new last input."""
     builder = Builder(body.name)
     step, *inputs = [builder.input(v.aval) for v in body.inputs]
     which: Operand = builder.input(step.aval) if segment is None else segment

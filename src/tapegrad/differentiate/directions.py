@@ -1,17 +1,17 @@
-"""Passes in all directions: batches of which each row starts from a unit vector.
+"""Passes in all directions: a batch in which each row starts from a unit vector.
 
-A value that such a batch moves is mostly zeros at first. It is kept as a sum of `terms`, which say
-by a formula which row an element is in; all other rows of that element are 0:
+A derivative in such a batch is mostly zeros at first. It is kept as a sum of `terms`, each of which
+gives the row of an element by a formula; in all other rows the element is 0:
 
-    (x[:, None] - x)[j, k]        moves in row j by 1, and in row k by -1
+    (x[:, None] - x)[j, k]        derivative 1 in row j, and -1 in row k
 
-Linear maps act on terms. What is summed up over an axis that says the row keeps that axis, as one
-that counts rows. So derivatives of sums over pairs cost as much as the sums:
+Linear maps act on terms. If an axis that determines the row is summed up, it is kept as a free
+axis, which counts rows only. So derivatives of sums over pairs cost as much as the sums:
 
     sum(f(x[:, None] - x))        n^2 elements in each step, not n^3
 
-A row in which an element is 0 for its place stays 0, whatever it is multiplied with. What isn't
-known to be linear, and a loop, gets all rows.
+An element that is 0 by its position stays 0, whatever multiplies it. Calls that aren't known to be
+linear, and loops, get all rows.
 """
 
 from __future__ import annotations
@@ -59,15 +59,18 @@ from tapegrad.primitives.elementwise import AsType, equal, not_equal, where
 from tapegrad.primitives.kinds import Contraction, Reduction, Scatter, View
 from tapegrad.primitives.views import BroadcastTo, Place, Reshape
 
-TERMS = 3  # a value of more terms gets all rows, which are the dearer the more axes it has
+TERMS = 3  # a value of more terms than this, and than its axes + 1, gets all rows
 
 
 def in_all_directions(
     tape: Tape, seeds: Mapping[int, int], size: int, kept: int, last: bool
 ) -> Tape:
-    """The tape without the inputs numbered in `seeds`, whose outputs behind those `kept` have
-    `size` rows, as their first axis or their `last` one. An element of a seed is 1 in its own row
-    and 0 in all others: `seeds` has the row of its first element."""
+    """The tape without the inputs numbered in `seeds`, whose outputs after the first `kept` have
+    `size` rows, as their first axis or, if `last`, as their last.
+
+    Each element of a seed is 1 in its own row and 0 in all others. `seeds` maps an input to the row
+    of its first element.
+    """
     batcher = _Directions(tape, seeds, size, kept, last)
     for call in tape.calls:
         batcher.add(call)
@@ -124,7 +127,7 @@ class _Directions(Batcher):
         super().add(call)
 
     def _has_all(self, rows: Rows) -> bool:
-        """Whether a term has all rows of each element."""
+        """Whether each element of a term has all rows."""
         return not any(rows.strides) and math.prod(rows.extents) == self.size
 
     def _apart(self, call: Call) -> Parts | None:
@@ -160,7 +163,8 @@ class _Directions(Batcher):
     # ---- functions of elements
 
     def _pointwise(self, p: Any, xs: Sequence[Any], out: Aval) -> Parts | None:
-        """Linear functions act on each term; others on terms that agree where they meet."""
+        """An elementwise call. A linear one acts on each term; others act on terms that agree where
+        they overlap."""
         shape = out.shape
         mapped = [isinstance(x, Parts) for x in xs]
         xs = [widened(x, shape) if m else x for x, m in zip(xs, mapped, strict=True)]
@@ -190,7 +194,7 @@ class _Directions(Batcher):
         return Parts(terms, beside) if may_be_free or not keys[0].extents else None
 
     def _agreeing(self, x: Parts, keys: Sequence[Rows], shape: Shape) -> Parts:
-        """A value in the places of these terms, in each of which it is there as a whole."""
+        """The value at the positions of these terms, each of which holds the whole value there."""
         if x.beside is not None:
             return Parts({rows: _at(x, rows, shape) for rows in keys}, x.beside)
         zero = x.constant(0)
@@ -206,14 +210,14 @@ class _Directions(Batcher):
         return Parts(terms, zero.dtype.type(0))
 
     def _summed(self, x: Parts) -> Parts | None:
-        """The value as a sum of its terms."""
+        """The value as a sum of terms."""
         if x.beside is None:
             return x
         if x.beside != 0 or x.dtype.kind == "b":
             return None
         terms: dict[Rows, Node] = {}
         for rows, node in x.terms.items():
-            for other in terms:  # what is there already
+            for other in terms:  # leave out the elements of earlier terms
                 here = meet(rows, other, node.shape[len(rows.extents) :], node)
                 node = node if here is False else where(here, node.constant(0), node)
             terms[rows] = node
@@ -222,7 +226,7 @@ class _Directions(Batcher):
     # ---- products, and what puts parts together
 
     def _contracted(self, p: Any, xs: Sequence[Any]) -> Parts | None:
-        """Of a product with what has no rows, axes that are summed up and say the row are kept."""
+        """A product with an array that has no rows. Summed axes that determine the row are kept."""
         if isinstance(xs[0], Parts) == isinstance(xs[1], Parts):
             return None
         x, y = xs if isinstance(xs[0], Parts) else xs[::-1]
@@ -251,7 +255,8 @@ class _Directions(Batcher):
         return gathered(of(rows, node) for rows, node in x.terms.items())
 
     def _by_rows(self, p: Any, xs: Sequence[Any]) -> Parts | None:
-        """Of what is linear in each row of its last operand, of which alone there are many."""
+        """A call that is linear in each row of its last operand, if that operand alone has
+        directions."""
         *given, b = xs
         cores = zip(given, p.cores, strict=False)
         if any(isinstance(x, Parts) or x.ndim > n for x, n in cores) or not isinstance(b, Parts):
@@ -263,7 +268,7 @@ class _Directions(Batcher):
         return Parts({rows: along_last(p, given, x) for rows, x in parts.terms.items()})
 
     def _boxed(self, p: Any, xs: Sequence[Any], call: Call) -> Parts | None:
-        """Parts of a result that are put in their places among zeros."""
+        """Operands placed among the zeros of a result."""
         boxes = p.boxes(*call.operands) if p.onto != "first" and not p.indexed else ()
         if not boxes:
             return None
@@ -282,7 +287,7 @@ class _Directions(Batcher):
     # ---- all rows
 
     def _whole(self, x: Parts, shape: Shape, last: bool = False) -> Node:
-        """The value with all of its rows, as the first axis or the `last` one."""
+        """The value with all rows, as its first axis or, if `last`, as its last."""
         x = x.formed
         if x.beside is not None and not any(rows.extents for rows in x.terms):
             found: Any = BroadcastTo(self._shape(shape, last))(x.constant(x.beside))
@@ -290,7 +295,7 @@ class _Directions(Batcher):
                 here = self._match(rows, node, shape, last)
                 found = where(here, with_last(node) if last else node, found)
             return found
-        if x.dtype.kind == "b":  # where it isn't what is beside
+        if x.dtype.kind == "b":  # the elements that differ from `beside`
             other = {
                 rows: AsType(np.dtype(float))(not_equal(node, x.constant(x.beside)))
                 for rows, node in x.terms.items()
@@ -298,13 +303,13 @@ class _Directions(Batcher):
             moved = self._whole(Parts(other, np.float64(0)), shape, last)
             return not_equal(moved, moved.constant(0)) if not x.beside else moved.equals(0)
         x = self._summed(x) or x
-        apart: dict[Rows, Node] = {}  # by the rows of their free axes, which are the only ones
+        apart: dict[Rows, Node] = {}  # terms whose rows come from free axes only
         for rows, node in x.terms.items():
             if rows.extents:
                 rows, node = freed(rows, filled_of(rows, node, shape))
                 apart[rows] = apart[rows] + node if rows in apart else node
-        # Rows are counted by the axes of a term that has all those which others have, until all is
-        # added up.
+        # Until all terms are added, rows are counted by the axes of one term that covers the rows
+        # of the others.
         box = self._box([*apart, *[rows for rows in x.terms if not rows.extents]], shape)
         total: Any = None
         for rows, node in x.terms.items():
@@ -321,8 +326,9 @@ class _Directions(Batcher):
         return total if box.size == self.size else _placed(total, box.start, self.size, last)
 
     def _box(self, terms: Sequence[Rows], shape: Shape) -> _Box:
-        """Rows one after the other that a term has in order, if others have no more; else all. A
-        term has zeros in rows that aren't there, where its value was put into a larger one."""
+        """Consecutive rows that one term has in order and that include those of all others;
+        otherwise all rows. A term may have zeros in rows that don't exist, after it was placed in a
+        larger value."""
         spans = [_span(rows, shape) for rows in terms]
         start, end = min(low for low, _ in spans), max(high for _, high in spans)
         for rows in terms if start >= 0 and end <= self.size else ():
@@ -337,7 +343,7 @@ class _Directions(Batcher):
     def _match(
         self, rows: Rows, node: Node, shape: Shape, last: bool, box: _Box | None = None
     ) -> Node:
-        """Whether an element is in a row, of which some axes count them."""
+        """Whether an element is in a row. `box` gives the axes that count the rows."""
         start, size, split = box or _Box(0, self.size, (self.size,))
         own = row_numbers(size, node, 1)
         behind = split if last else (*split, *(1,) * len(shape))
@@ -347,7 +353,7 @@ class _Directions(Batcher):
 
 
 class _Box(NamedTuple):
-    """So many rows from one on, and the extents of the axes that count them."""
+    """`size` rows from row `start` on, and the extents of the axes that count them."""
 
     start: int
     size: int
@@ -355,14 +361,14 @@ class _Box(NamedTuple):
 
 
 def _span(rows: Rows, shape: Shape) -> tuple[int, int]:
-    """The first row of a term, and the one behind its last."""
+    """The first row of a term, and the one after its last."""
     axes = zip((*rows.free, *rows.strides), (*rows.extents, *shape), strict=True)
     ends = [stride * (n - 1) for stride, n in axes]
     return rows.first + sum(min(x, 0) for x in ends), rows.first + sum(max(x, 0) for x in ends) + 1
 
 
 def _scattered(rows: Rows, node: Node, last: bool, box: _Box) -> Node:
-    """A term with all rows of a box. Its own are those of its free axes."""
+    """A term with all rows of a box. Its own rows are those of its free axes."""
     count = len(rows.extents)
     shape = node.shape[count:]
     whole = (*shape, *box.split) if last else (*box.split, *shape)
@@ -382,7 +388,8 @@ def _scattered(rows: Rows, node: Node, last: bool, box: _Box) -> Node:
 
 
 def _placed(node: Node, start: int, size: int, last: bool) -> Node:
-    """Rows from one on, as the first axis or the last one, among so many that are zeros else."""
+    """Rows from `start` on, among `size` rows that are zero otherwise. Rows are the first axis or,
+    if `last`, the last."""
     axis = node.ndim - 1 if last else 0
     shape, index = [*node.shape], [Slice(0, n) for n in node.shape]
     shape[axis], index[axis] = size, Slice(start, node.shape[axis])
@@ -390,7 +397,7 @@ def _placed(node: Node, start: int, size: int, last: bool) -> Node:
 
 
 def _at(x: Parts, rows: Rows, shape: Shape) -> Node:
-    """In the place of a term a value whose own terms agree."""
+    """The value at the positions of a term, from terms that agree where they overlap."""
     found = x.constant(x.beside)
     for other, node in x.terms.items():
         here = meet(rows, other, shape, node)
@@ -401,7 +408,7 @@ def _at(x: Parts, rows: Rows, shape: Shape) -> Node:
 
 
 def _is_linear(p: Any, xs: Sequence[Any], mapped: Sequence[bool]) -> bool:
-    """Whether a function of elements is linear in all operands with rows together."""
+    """Whether an elementwise function is jointly linear in all operands that have rows."""
     if sum(mapped) == 1 and mapped.index(True) in p.algebra.linear:
         return True
     other = [k for k, m in enumerate(mapped) if not m]
@@ -411,7 +418,7 @@ def _is_linear(p: Any, xs: Sequence[Any], mapped: Sequence[bool]) -> bool:
 
 
 def _by_terms(p: Any, xs: Sequence[Any], mapped: Sequence[bool], shape: Shape) -> Parts:
-    """A linear function of elements, of each term by itself."""
+    """A linear elementwise function, applied to each term."""
     pairs = [*zip(xs, mapped, strict=True)]
     terms = {}
     for rows in dict.fromkeys(rows for x, m in pairs if m for rows in x.terms):

@@ -1,7 +1,7 @@
 """Forward mode: the tape of a function becomes the tape of its value and a directional derivative.
 
-Each primitive's forward rule turns the operands' tangents into the result's. A value without a
-tangent is a constant; `None` stands for its tangent.
+Each primitive's forward rule maps the operands' tangents to the result's. A value without a tangent
+is a constant; `None` stands for its tangent.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def forward(tape: Tape, wrt: Sequence[int], inside: bool = False, apart: bool = 
     """The tape of (outputs..., tangents of the outputs...).
 
     The tangents of the inputs numbered `wrt` are further inputs, after the free ones and before the
-    captured ones. Guards hold for the new tape as they did for the old one. `inside` says that it
-    is a round of a loop. With `apart` no output depends on the tangents' inputs but the tangents: a
-    loop that carries tangents stands beside the one that has the values.
+    captured ones. The guards are the old tape's. `inside` says that the tape is a round of a loop.
+    With `apart`, the outputs other than tangents don't depend on the inputs for tangents: a loop
+    that carries tangents is recorded beside the loop that computes the values.
     """
     rewriter = Rewriter(_with_tangents(tape, wrt), name=f"jvp_{tape.name}")
     builder = rewriter.builder
     writer = Writer(builder)
     first = len(tape.free_inputs)
     tangents = {tape.inputs[k]: writer.node(builder.inputs[first + n]) for n, k in enumerate(wrt)}
-    parts = Parts(tangents, {}, {})  # and what ties add to them on their sides (see `kinks`)
+    parts = Parts(tangents, {}, {})  # mean, odd and even parts (see `kinks`)
     kinks = MovingKinks(
         tape,
         lambda x: writer.node(rewriter.operand(x)),
@@ -68,7 +68,7 @@ def forward(tape: Tape, wrt: Sequence[int], inside: bool = False, apart: bool = 
         if known is None:
             zero = writer.node(Literal(x.dtype.type(0)))
             known = zero if x.shape == () else BroadcastTo(x.shape)(zero)
-        if isinstance(x, Var) and not inside:  # between loops tangents are means
+        if isinstance(x, Var) and not inside:  # loops carry means only
             known = leaning(known, *[beside.get(x) for beside in parts[1:]])
         outputs.append(known.operand)
     names = [*tape.output_names, *[f"t_{n}" if n else "" for n in tape.output_names]]
@@ -86,7 +86,7 @@ def _push(
     masks: Masks,
     kinks: MovingKinks,
 ) -> None:
-    """Find the tangents of a call's results."""
+    """Compute the tangents of a call's results."""
     primitive = call.primitive
     writer.src, writer.reason = call.src, f"tangent via {primitive}"
     outs = [writer.node(rewriter.operand(v)) for v in call.outs]
@@ -107,7 +107,8 @@ def _push(
         return (found,) if single else found or (None,) * len(outs)
 
     def masked(ts: Any, directions: Any) -> Sequence[Any]:
-        """The rule, an operand after the other, where zeros in a tangent stand."""
+        """The rule applied to one operand's tangent after the other, keeping strong zeros (see
+        `masks`)."""
         terms: list[Any] = []
         for k, t in enumerate(ts):
             if t is not None:
@@ -133,7 +134,8 @@ def _push(
         for var, t in zip(call.outs, found or (), strict=found is not None):
             if t is not None and var.dtype.kind in "fc":
                 node = t if isinstance(t, Node) else writer.node(t)
-                # A tangent of a constant shape is broadcast to its value's here, once.
+                # A tangent of a smaller shape is broadcast to the value's shape here, and nowhere
+                # else.
                 known[var] = node if node.shape == var.shape else BroadcastTo(var.shape)(node)
 
 
@@ -144,7 +146,7 @@ def _is_read(tape: Tape, var: Var) -> bool:
 def _push_loop(
     call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Var, Any], apart: bool
 ) -> None:
-    """Record a loop that carries tangents too, and, if `apart`, the loop itself."""
+    """Record a loop that carries tangents too and, if `apart`, the loop itself beside it."""
     loop: Any = call.primitive
     given = loop.given(call.operands)
     first = len(call.operands) - len(given) - 1
@@ -182,13 +184,13 @@ def _push_loop(
 
 
 def _tangent(x: Operand, tangents: dict[Var, Any], value: Node) -> Node:
-    """The tangent of a loop's operand; zeros, if it has none."""
+    """The tangent of a loop's operand; zeros if it has none."""
     known = tangents.get(x) if isinstance(x, Var) else None
     return zeros_of(value.writer, value.aval) if known is None else known
 
 
 def _with_tangents(tape: Tape, wrt: Sequence[int]) -> Tape:
-    """The tape with an input for the tangent of each of these inputs."""
+    """The tape with a further input for the tangent of each input in `wrt`."""
     tangents = unused(tape, [tape.inputs[k].aval for k in wrt])
     names = [f"t_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
     return with_inputs(tape, tangents, names, before=len(tape.captured))

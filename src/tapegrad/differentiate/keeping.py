@@ -1,4 +1,5 @@
-"""What loops keep for their derivatives: all that these need, or the states of some rounds.
+"""The values that loops keep for their derivatives: all that are needed, or the states of some
+rounds.
 
     checkpoint      kept                                     run again
     "never"         what each round's derivative needs       nothing
@@ -6,8 +7,8 @@
     k               k states                                 as few rounds as can be (`revolve`)
     "auto"          all, if that takes no more than `MEMORY`, and else as "sqrt"
 
-That is so for each loop by itself, and for those in its rounds again. What `checkpoint(f)` runs
-again keeps the values that it is told to by name.
+This applies to each loop, and again to the loops in its rounds. `checkpoint(f)` recomputes `f` and
+keeps the values named in `keep`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from tapegrad.primitives.windows import Empty
 
 Checkpoint = str | int
 
-MEMORY = 1 << 28  # bytes: what would take more isn't kept, but for some rounds
+MEMORY = 1 << 28  # bytes: loops that would keep more keep some rounds only
 
 
 @dataclass(frozen=True)
 class Differentiable:
-    """A loop that keeps what its derivative needs: that, the call that it was, and what it gives,
-    the arrays last."""
+    """A loop that keeps what its derivative needs: the derivative, the original call, and the
+    results, with the kept arrays last."""
 
     backward: Backward
     call: Call
@@ -49,10 +50,13 @@ def with_residuals(
     checkpoint: Checkpoint,
     carried: Sequence[int] = (),
 ) -> tuple[Tape, dict[Var, Differentiable], dict[Var, Call]]:
-    """The tape with loops that keep what their derivatives need, and these, by the first variable
-    that such a loop defines; likewise what is run again of others, if it isn't the same loop.
-    Variables keep their numbers; those of further results are new. Of a round of a loop: the inputs
-    numbered in `carried` are other ones in each round."""
+    """The tape with loops that keep what their derivatives need.
+
+    Returns (tape, loops, recomputed calls). Both maps are keyed by the first variable that a loop
+    defines; the second has the loops that are recomputed by a different call. Variables keep their
+    numbers; further results get new ones. If the tape is a round of a loop, the inputs numbered in
+    `carried` change from round to round.
+    """
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape, {}, {}
     active = depends_on(tape, wrt)
@@ -84,8 +88,9 @@ def with_residuals(
 
 
 def _with_named(builder: Builder, call: Call, named: Sequence[Call]) -> tuple[Call, Call]:
-    """A part of a program that runs again, with its named values as further results; and what runs
-    again, which is passed these and reads them in the place of what it computes."""
+    """Two calls for a part of a program that is recomputed: the first returns its named values as
+    further results; the second, which is run again, takes these values and reads them instead of
+    computing them."""
     loop: Any = call.primitive
     body, count = loop.body, loop.carried
     avals = [c.out.aval for c in named]
@@ -124,7 +129,7 @@ def _with_named(builder: Builder, call: Call, named: Sequence[Call]) -> tuple[Ca
 
 
 def _empty(builder: Builder, aval: Aval) -> Operand:
-    """What nobody looks at."""
+    """A value that is never read."""
     if not aval.shape:
         return Literal(aval.dtype.type(0))
     (found,) = builder.call(Empty(aval.shape, aval.dtype), [])
@@ -134,8 +139,8 @@ def _empty(builder: Builder, aval: Aval) -> Operand:
 def _appended(
     builder: Builder, body: Tape, inputs: Sequence[Operand], there: dict[Var, Var]
 ) -> dict[Operand, Operand]:
-    """What the variables of a body are called on a tape that its calls are appended to; instead of
-    some values others are read, which are `there`."""
+    """Append the calls of a body to `builder`, and return its variables' new operands. Named values
+    are replaced by those in `there`."""
     env: dict[Operand, Operand] = dict(zip(body.inputs, inputs, strict=True))
     for call in body.calls:
         outs = builder.again(call, [env.get(x, x) for x in call.operands])
@@ -154,10 +159,10 @@ def _parts(
     checkpoint: Checkpoint,
     changing: set[Operand],
 ) -> list[tuple[Call, Backward]]:
-    """A loop, or those which it is cut into, in order, and how each is differentiated."""
+    """The loop, or the segments that replace it, in order, each with its derivative."""
     loop: Any = call.primitive
     backward = Backward(call, active, derive, changing)
-    # One that starts later is part of such a schedule already.
+    # A loop with a `later` start is part of such a schedule already.
     if checkpoint == "never" or loop.later or not backward.wrt or not backward.nbytes:
         return [(call, backward)]
     if isinstance(checkpoint, int):
@@ -173,14 +178,14 @@ def _parts(
         return found
     if loop.most < FEWEST:
         return [(call, backward)]
-    slots = 2 * math.isqrt(loop.most)  # nobody knows how many rounds there are to be cut
+    slots = 2 * math.isqrt(loop.most)  # the trip count is unknown, so it can't be divided
     return [(call, Revolved(call, active, derive, slots))]
 
 
 def _keep(
     builder: Builder, call: Call, backward: Backward, found: dict[Var, Differentiable]
 ) -> None:
-    """Record a loop that keeps: the last call that does so gives what the loop gave."""
+    """Record the loop that keeps values. Its last call defines the results of the original call."""
     outs = backward.forward(builder, call)
     given = dict(zip(outs, call.outs, strict=False))
     last = builder.calls.pop()

@@ -1,23 +1,23 @@
 """Derivatives through kinks: by the convention, and by the sides of a tie.
 
-`primitives.kinks` says what for. A cotangent has parts. Its `mean` is what the conventions make of
-it, and what a derivative is in the end. By how much those of the two sides of the tie are apart
-from it, there where v points and back, is
+`primitives.kinks` explains why. A cotangent has three parts. `mean` follows the conventions, and is
+the derivative in the end. `odd` and `even` say how the cotangents on the two sides of the tie
+differ from it: there, where the direction v points, and back:
 
     there = mean + even + odd,    back = mean + even - odd.
 
-A pullback of a kinked function, which has v for its cotangent, begins an odd part. The kinked
-function itself, which comes later in the walk backwards, multiplies slopes of the same tie, and
-there the mean is that of the products on both sides. Behind a tie whose slope is the mean of both
-sides' the even part is 0, and isn't computed. Where one tie is inside of another it is needed: the
+A pullback of a kinked function has v for its cotangent, and begins an odd part. The kinked function
+itself comes later in the backward walk. It multiplies slopes of the same tie, so there the mean is
+that of the products on both sides. After a tie whose slope is the mean of both sides' slopes the
+even part is 0 and isn't computed. Where one tie is inside of another the even part is needed: the
 inner one may move to the same side there and back, as in max(|x|, 0). On the tape of a second
-derivative the parts stand beside each other, so the slopes that they are made of are numbers in
-the third, and don't begin parts again: they are `told` of.
+derivative the parts are separate values. So in the third derivative the slopes that they are made
+of are plain numbers, and don't begin parts again: they are `told` so.
 
-A tangent has the same parts. In forward mode v is how the point of the tie moves, and is known
-before anything is made of it: there the kinked function begins an odd part, and its pullback
-multiplies slopes. A point that doesn't move has no direction: the pullback's sides stay. Forward
-mode of a derivative that has sides already, which is of third order, is NaN where they count; so is
+A tangent has the same parts. In forward mode v is the tangent of the tie's point, and is known
+before it is used: there the kinked function begins an odd part, and its pullback multiplies slopes.
+If the point doesn't move, there is no direction, and the pullback keeps its sides. Forward mode of
+a derivative that has sides already, which is of third order, is NaN where they matter; so is
 reverse mode where a tie inside of another has two sides that aren't opposite.
 """
 
@@ -31,26 +31,27 @@ from tapegrad.primitives.elementwise import isfinite, logical_or, not_equal, whe
 from tapegrad.primitives.kinks import TOLD, Sided, unless
 from tapegrad.primitives.views import BroadcastTo
 
-# A rule: the cotangents of the operands for that of the result, or the tangents of the results for
-# those of the operands, along directions; None says that ties follow the convention.
+# A rule maps the result's cotangent to the operands' cotangents, or the operands' tangents to the
+# results', along directions. With None for these, ties follow the convention.
 Rule = Callable[[Any, Any], Sequence[Any]]
 
 
 class Parts(NamedTuple):
-    """Those of a cotangent, or of what a rule gives; None is 0."""
+    """The parts of a cotangent or tangent, or of a rule's results. None is 0."""
 
     mean: Any
     odd: Any = None
     even: Any = None
 
     def sides(self) -> tuple[Any, Any]:
-        """There and back."""
+        """The values there and back."""
         middle = _plus(self.mean, self.even)
         return _plus(middle, self.odd), _plus(middle, _turned(self.odd))
 
 
 class Directions(NamedTuple):
-    """Those in which a point leaves its tie: there, and back. None is the opposite."""
+    """The directions in which a point leaves its tie: there, and back. If `back` is None, it is the
+    opposite."""
 
     there: tuple[Any, ...] = ()
     back: tuple[Any, ...] | None = None
@@ -59,7 +60,8 @@ class Directions(NamedTuple):
         return [_turned(d) for d in self.there] if self.back is None else self.back
 
     def further(self, there: Any, back: Any) -> Directions:
-        """With another one, which decides where these leave a tie; `back` is None if opposite."""
+        """These directions and another one, which decides where these stay on the tie. `back` is
+        None if it is the opposite."""
         if back is None and self.back is None:
             return Directions((*self.there, there))
         opposite = _turned(there) if back is None else back
@@ -67,14 +69,14 @@ class Directions(NamedTuple):
 
 
 class _Kinks:
-    """The directions that are known of each kink, by the operands that have it. `node` gives what
-    stands for an operand on the tape under construction."""
+    """The known directions of each kink, which is identified by its operands. `node` maps an
+    operand to its node on the tape under construction."""
 
     def __init__(self, tape: Tape, node: Callable[[Operand], Any]) -> None:
         self._node = node
         self._known: dict[Any, Directions] = {}
-        self._pullbacks: dict[Any, Call] = {}  # those with most directions of their own
-        self._unclear: set[Any] = set()  # kinks with two pairs of sides
+        self._pullbacks: dict[Any, Call] = {}  # kink -> its pullback with the most directions
+        self._unclear: set[Any] = set()  # kinks whose pullbacks have different directions
         functions = set()
         self._two_sided = False
         for call in tape.calls:
@@ -87,11 +89,11 @@ class _Kinks:
                 self._see(key, call)
             else:
                 functions.add(key)
-        # Where no kinked function is beside its pullback no two slopes of one tie are multiplied.
+        # Two slopes of one tie are multiplied only if there are a kinked function and its pullback.
         self._two_sided |= not functions.isdisjoint(self._pullbacks)
 
     def _see(self, key: Any, call: Call) -> None:
-        """Take note of a pullback."""
+        """Register a pullback."""
         other = self._pullbacks.get(key)
         if other is None or _sides(call) > _sides(other):
             self._pullbacks[key] = call
@@ -100,7 +102,7 @@ class _Kinks:
             self._unclear.add(key)
 
     def _key(self, call: Call) -> Any:
-        """Which kink a call has, if sides count."""
+        """The key of a call's kink, or None if sides don't matter on this tape."""
         return call.primitive.kink(call.operands) if self._two_sided else None
 
     def _of(self, key: Any) -> Directions:
@@ -113,11 +115,11 @@ class _Kinks:
         return self._known[key]
 
     def _nodes(self, side: Any) -> Any:
-        """A direction, which of several operands has a part for each."""
+        """The nodes of a direction, which has a part for each of several operands."""
         return tuple(map(self._node, side)) if isinstance(side, tuple) else self._node(side)
 
     def _multiplied(self, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]) -> Parts:
-        """Behind slopes of a tie whose own slopes are among the parts."""
+        """The parts after a slope of a tie that multiplies slopes of the same tie."""
         known = self._of(key)
         found = _multiplied(parts, known, rule, none)
         if key not in self._unclear:
@@ -131,10 +133,10 @@ class _Kinks:
 
 
 class Kinks(_Kinks):
-    """Reverse mode: pullbacks have their directions for cotangents."""
+    """Kinks in reverse mode, where the cotangents of pullbacks are directions."""
 
     def pull(self, call: Call, parts: Parts, rule: Rule) -> Parts:
-        """The cotangents of a call's operands, for the parts of that of its result."""
+        """The parts of the operands' cotangents, given those of the result's."""
         primitive = call.primitive
         none = (None,) * len(call.operands)
         if not self._two_sided and not primitive.ties.leans:
@@ -150,7 +152,8 @@ class Kinks(_Kinks):
         return self._multiplied(key, parts, rule, none)
 
     def _pull_leaning(self, parts: Parts, none: Sequence[Any]) -> Parts:
-        """The value there is the sum of the operands; back, the second one has the other sign."""
+        """The value there is the sum of the operands; back, the second one has the opposite
+        sign."""
         mean, odd, even = parts
         if not self._two_sided:
             return Parts((mean, *none[1:]), (odd, *none[1:]), (even, *none[1:]))
@@ -162,8 +165,8 @@ class Kinks(_Kinks):
     def _pull_told(
         self, call: Call, key: Any, parts: Parts, rule: Rule, none: Sequence[Any]
     ) -> Parts:
-        """Behind a slope whose parts are on the tape: it is a number. Where its own directions
-        don't leave the tie, further ones decide."""
+        """The cotangents through a slope whose parts are on the tape, so that the slope is a
+        number. Where its own directions stay on the tie, further ones decide."""
         found = _each_part(parts, rule, none)
         own, on_tape = _own(call), _own(self._pullbacks[key])
         directions = tuple([self._nodes(side) for side in own])
@@ -191,8 +194,8 @@ class Kinks(_Kinks):
             return self._pull_told(call, key, parts, rule, none)
         if parts.mean is None:
             return _begun(parts, none, known, rule)
-        # What it says of the point itself is known along the direction alone, and where the
-        # directions that it has leave a tie, the later ones decide.
+        # The derivative with respect to the point is known along the direction only. Where the
+        # pullback's own directions stay on the tie, later ones decide.
         if parts.odd is None and parts.even is None:
             decided = rule(parts.mean, known.there)
         else:
@@ -205,7 +208,7 @@ class Kinks(_Kinks):
 
 
 class MovingKinks(_Kinks):
-    """Forward mode: `tangent` gives the tangent of an operand, if it has one."""
+    """Kinks in forward mode. `tangent` gives the tangent of an operand, if it has one."""
 
     def __init__(
         self,
@@ -215,36 +218,37 @@ class MovingKinks(_Kinks):
     ) -> None:
         super().__init__(tape, node)
         self._tangent = tangent
-        # The pullbacks of kinked functions whose points haven't been asked for how they move.
+        # Pullbacks of kinked functions whose points' tangents haven't been looked up yet.
         self._waiting = {
             call.primitive.kink(call.operands): call
             for call in tape.calls
             if isinstance(call.primitive, Sided) and call.primitive.pulls
         }
-        # Whether directions are computed behind what has the kink.
+        # Whether some directions are computed after the kinked function.
         self.ahead = self._two_sided and any(map(_sides, self._pullbacks.values()))
 
     def push(self, call: Call, parts: Parts, rule: Rule) -> Parts:
-        """The tangents of a call's results, for the parts of those of its operands. Each part is
-        None where no operand has any."""
+        """The parts of the results' tangents, given those of the operands'. A part is None if no
+        operand has one."""
         primitive = call.primitive
         none = (None,) * len(call.outs)
         if primitive.ties.leans:
             return self._push_leaning(parts)
         if isinstance(primitive, Sided) and not _moves(primitive.points, parts):
-            return _each_part(parts, rule, none)  # the sides that it has stay
+            return _each_part(parts, rule, none)  # it keeps its sides
         key = self._key(call)
         known = self._along(key)
         found = self._pushed(primitive, key, known, parts, rule, none)
         if not self.ahead or key not in self._pullbacks or not _sides(self._pullbacks[key]):
             return found
-        # Of a derivative that has sides itself only those apart from the tie are known.
+        # A derivative that has sides itself is known away from the tie only.
         ts = parts.sides()[0]
         there, back = rule(ts, known.there), rule(ts, known.returning())
         return Parts([_known(*each) for each in zip(found.mean, there, back, strict=True)])
 
     def _push_leaning(self, parts: Parts) -> Parts:
-        """What is apart on the two sides and changes otherwise on either counts for both."""
+        """The tangents of a value with sides: what differs on the two sides, and moves differently
+        there, counts for both."""
         ts = [part or (None, None, None) for part in parts]
         mean, odd, even = [[*part, None][:3] for part in ts]
         if not self._two_sided:
@@ -273,8 +277,8 @@ class MovingKinks(_Kinks):
         if not isinstance(primitive, Sided) or key is None:
             straight = none if parts.mean is None else rule(parts.mean, None)
             return _begun(parts, straight, known, rule)
-        # The point moves along the direction alone; what the pullback is applied to goes through
-        # it as through the kinked function.
+        # The point moves along the direction only. The pullback's other operands pass through it as
+        # through the kinked function.
         moved, linear = _split(parts, primitive.points)
         found = self._multiplied(key, linear, rule, none)
         if moved.odd is None and moved.even is None:
@@ -284,7 +288,7 @@ class MovingKinks(_Kinks):
         return Parts(*[_sum(a, b) for a, b in zip(found, turned, strict=True)])
 
     def _along(self, key: Any) -> Directions:
-        """The directions of a kink, with that in which its point moves."""
+        """The directions of a kink, including the one in which its point moves."""
         known = self._of(key)
         if key in self._waiting:
             call: Any = self._waiting.pop(key)
@@ -299,7 +303,8 @@ class MovingKinks(_Kinks):
 
 
 def _split(parts: Parts, count: int) -> tuple[Parts, Parts]:
-    """The tangents of the points and those of the others, None if there are none."""
+    """The tangents of the points, and those of the other operands. A part is None if it has
+    none."""
     first, rest = [], []
     for ts in parts:
         points = ts and [*ts[:count], *[None] * (len(ts) - count)]
@@ -315,18 +320,18 @@ def _moves(count: int, parts: Parts) -> bool:
 
 
 def _sides(call: Call) -> int:
-    """How many sides a pullback has."""
+    """The number of directions that a pullback has."""
     return int(getattr(call.primitive, "directions", 0))
 
 
 def _own(call: Call) -> Sequence[Any]:
-    """These sides."""
+    """The directions that a pullback has."""
     primitive: Any = call.primitive
     return primitive.sides(call.operands)
 
 
 def _known(x: Any, there: Any, back: Any) -> Any:
-    """NaN where it makes a difference from which side a tie is seen."""
+    """`x`, but NaN where the two sides of a tie differ."""
     if x is None or there is None:
         return x
     return unless(not_equal(there, back), x)
@@ -339,19 +344,19 @@ def _any(ts: Sequence[Any]) -> bool:
 def _each_part(
     parts: Parts, rule: Rule, none: Sequence[Any], directions: Sequence[Any] | None = None
 ) -> Parts:
-    """Each part by the convention, or along directions."""
+    """The rule applied to each part, by the convention or along directions."""
     return Parts(*[none if part is None else rule(part, directions) for part in parts])
 
 
 def _by_convention(known: Directions) -> Sequence[Any] | None:
-    """What a rule is told where it is to follow the convention: that parts stand beside it, if
-    there are directions for these."""
+    """The directions argument that makes a rule follow the convention. TOLD if the kink has
+    directions, whose parts are computed separately."""
     return TOLD if known.there else None
 
 
 def _begun(parts: Parts, straight: Sequence[Any], known: Directions, rule: Rule) -> Parts:
-    """The parts behind a slope that has no part in them yet: its mean is the convention's,
-    `straight`."""
+    """The parts after a slope that isn't multiplied with another slope of its tie. The mean is
+    `straight`, which follows the convention."""
     if not known.there:
         apart = _each_part(parts._replace(mean=None), rule, [None] * len(straight))
         return apart._replace(mean=straight)
@@ -362,8 +367,8 @@ def _begun(parts: Parts, straight: Sequence[Any], known: Directions, rule: Rule)
 
 
 def _multiplied(parts: Parts, known: Directions, rule: Rule, none: Sequence[Any]) -> Parts:
-    """The parts behind a slope that is multiplied with those in them: where the directions choose
-    a side, the mean is that of both sides."""
+    """The parts after a slope that multiplies slopes of the same tie. Where the directions choose a
+    side, the mean is that of the products on both sides."""
     straight = _each_part(parts, rule, none, _by_convention(known))
     if not known.there or all(part is None for part in parts):
         return straight
@@ -394,7 +399,7 @@ def _of_both(parts: Parts, known: Directions, rule: Rule) -> tuple[list[Any], li
 
 
 def _choice(chosen: Any, x: Any, y: Any) -> Any:
-    """x where it is chosen, else y; of what may be absent."""
+    """`where(chosen, x, y)`, where x and y may be absent."""
     if x is None and y is None:
         return None
     zero = (y if x is None else x).constant(0)
@@ -402,7 +407,7 @@ def _choice(chosen: Any, x: Any, y: Any) -> Any:
 
 
 def _ones(x: Any) -> Any:
-    """1 for each element of a cotangent, or of those that there are."""
+    """1 for each element of a cotangent, or of a tuple of them."""
     if isinstance(x, (tuple, list)):
         return type(x)([_ones(each) for each in x])
     return None if x is None else BroadcastTo(x.shape)(x.constant(1))
@@ -424,7 +429,7 @@ def _sum(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
 
 
 def _plus(x: Any, y: Any) -> Any:
-    """The sum of two cotangents, of which either may be absent; of several, of each."""
+    """The sum of two cotangents, either of which may be absent; elementwise for tuples."""
     if x is None or y is None:
         return y if x is None else x
     if isinstance(x, (tuple, list)):
@@ -433,7 +438,7 @@ def _plus(x: Any, y: Any) -> Any:
 
 
 def _apart(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
-    """The differences of cotangents, which infinities don't have."""
+    """The differences of cotangents; 0 where these are infinite."""
     return [_difference(x, y) for x, y in zip(xs, ys, strict=True)]
 
 

@@ -1,16 +1,15 @@
-"""Loops: the derivative of a loop is a loop, over the same rounds the other way round.
+"""Loops: the derivative of a loop is a loop over the same rounds in reverse.
 
     for t in range(n):                      for t in reversed(range(n)):
         h = tanh(h @ W + x[t])                  ct = ct_h * (1 - kept_h[t + 1] ** 2)
         kept_h[t + 1] = h                       ct_W += outer(kept_h[t], ct)
                                                 ct_h = ct @ W.T
 
-A round's derivative is that of its body, a tape. What it computes from cotangents goes into the
-backward loop, which carries the cotangents of what the loop carries; those of invariants add up in
-place. What else it reads is a residual. It is kept in an array of one entry a round, or computed
-again from what is at hand, where that takes elementwise arithmetic alone: a linear body keeps
-nothing, and the arithmetic of an integrator's step keeps its state.
-"""
+The derivative of a round is that of its body, a tape. The part that depends on cotangents goes into
+the backward loop. That carries the cotangents of carried values; the cotangents of invariants
+accumulate in place. Other values that it reads are residuals. A residual is kept in an array with
+an entry for each round, or recomputed if that takes cheap elementwise arithmetic only: a linear
+body keeps nothing, and the arithmetic of an integrator's step keeps its state."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
 
-# The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
-# of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
-# numbered next what their cotangents add to. The last numbers are those of what is carried.
+# Differentiates a round: (body, wrt, masked, onto, carried) -> tape. Its further inputs are
+# cotangents of outputs, with strong zeros for `masked` (see `masks`), and sums to which those of
+# `wrt[k]`, k in `onto`, are added. Inputs in `carried` change between rounds.
 Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int], Sequence[int]], Tape]
 
-FREE = 8  # what costs no more than so many additions is computed again, rather than kept
+FREE = 8  # additions: cheaper calls are recomputed, and their results aren't kept
 
 
 def zeros_of(writer: Writer, aval: Aval) -> Node:
@@ -49,16 +48,16 @@ def zeros_of(writer: Writer, aval: Aval) -> Node:
 
 @dataclass(frozen=True)
 class Kept:
-    """An array of one entry a round for a residual: of a carried value that at its start, and of
-    others that of each round. A `single` one, which is the same in all rounds, is kept as it is."""
+    """An array that keeps a residual, with an entry for each round, and one for the start of a
+    carried value. A `single` one is the same in all rounds, and is kept as it is."""
 
     value: Var  # of the body
-    of: int | None  # the number of the carried value that it is
+    of: int | None  # the number of the carried value, or None
     single: bool = False
 
     @property
     def is_result(self) -> bool:
-        """Whether the loop has it as a result anyway."""
+        """Whether the residual is a result of the loop anyway."""
         return self.single and self.of is not None
 
     def shape(self, most: int) -> tuple[int, ...]:
@@ -67,12 +66,12 @@ class Kept:
         return (most + (self.of is not None), *self.value.shape)
 
     def window(self, start: int) -> tuple[Any, Any]:
-        """The index and the moves of the entry of a round."""
+        """The index and the moves of a round's entry."""
         return entry_at(start, self.value.shape)
 
 
 class Residuals:
-    """What a backward round reads of the forward round: how it comes by each of these values."""
+    """The values of the forward round that a backward round reads: given, kept or recomputed."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Residuals:
         most: int,
         lost: Collection[Var] = (),
     ) -> None:
-        """Invariants that are `lost` won't be at hand, and aren't kept: what is read of them is."""
+        """Invariants in `lost` won't be available: values read from them are kept instead."""
         self.body = body
         self.once = most == 1
         self.carried = carried
@@ -95,7 +94,7 @@ class Residuals:
         for k, x in enumerate(body.outputs[:carried]):
             if isinstance(x, Var) and x in self.made:
                 self.leaving.setdefault(x, k)
-        moving: set[Operand] = set(body.inputs[: 1 + carried])  # what isn't the same in all rounds
+        moving: set[Operand] = set(body.inputs[: 1 + carried])  # values that change between rounds
         for call in body.calls:
             if not moving.isdisjoint(call.operands):
                 moving.update(call.outs)
@@ -115,14 +114,14 @@ class Residuals:
         )
 
     def _key(self, x: Any) -> Any:
-        """What keeps a value: a carried one is kept once for two rounds."""
+        """The key of a value's array. A carried value has one, although two rounds read it."""
         if self.once or x in self.steady:
             return x
         carried = self.entering.get(x, self.leaving.get(x))
         return x if carried is None else carried
 
     def _have(self, x: Var) -> None:
-        """Have a value: from what is kept or computed again, whichever is less to keep."""
+        """Keep a value, or keep what it is recomputed from, whichever takes less memory."""
         leaves: dict[Any, Var] = {}
         calls: set[Var] = set()
         if x not in self.entering and self._traced_back(x, leaves, calls):
@@ -132,7 +131,7 @@ class Residuals:
                 for leaf in leaves.values():
                     self._keep(leaf)
                 return
-        y, views, best = x, {x}, x  # not what repeats elements, or turns them, but these
+        y, views, best = x, {x}, x  # keep the operand of a view or a lookup, if it is smaller
         while isinstance((call := self.made.get(y)) and call.primitive, (View, Taking)):
             y, *steps = call.operands  # type: ignore[union-attr,assignment]
             if not isinstance(y, Var) or not all(map(self._at_hand, steps)):
@@ -144,7 +143,7 @@ class Residuals:
             self._keep(best)
 
     def _traced_back(self, x: Var, leaves: dict[Any, Var], calls: set[Var]) -> bool:
-        """What a value can be computed of again; False if it can't be, or that is dear."""
+        """Find what a value is recomputed from. False if it can't be, or that is expensive."""
         stack = [x]
         while stack:
             v = stack.pop()
@@ -162,8 +161,8 @@ class Residuals:
         return True
 
     def _is_cheap(self, call: Call) -> bool:
-        """Whether a call is made again rather than that its result is kept: also a loop that is run
-        again, and an array for it that has no more than its first entry."""
+        """Whether a call is recomputed instead of keeping its result. So is a loop marked to be
+        recomputed, and an array that holds no more than its first entry."""
         primitive: Any = call.primitive
         if primitive.repeats:
             return bool(primitive.recomputed)
@@ -184,18 +183,18 @@ class Residuals:
         self.kept.setdefault(key, kept)
 
     def arrays(self) -> list[Kept]:
-        """What is kept, in order."""
+        """The kept arrays, in order."""
         return list(self.kept.values())
 
     def read(self, x: Var) -> tuple[Kept, int]:
-        """Where a kept value is: the array, and its entry of round 0."""
+        """The array that holds a value, and its entry for round 0."""
         kept = self.kept[self._key(x)]
         if kept.of is None or kept.single:
             return kept, 0
         return kept, int((x in self.entering) == self.backwards)
 
     def written(self, kept: Kept) -> tuple[Operand, int]:
-        """What a round writes to an array, and the entry that round 0 writes."""
+        """The value that a round writes to an array, and the entry that round 0 writes."""
         if kept.of is None:
             return kept.value, 0
         return self.body.outputs[kept.of], int(not self.backwards)
@@ -214,15 +213,15 @@ class Backward:
         derive: Derive,
         changing: Collection[Operand] = (),
     ) -> None:
-        """Where the loop is in the body of another one, operands may be `changing` from round to
-        round of that."""
+        """If the loop is in the body of another one, the operands in `changing` change between
+        rounds of that."""
         loop: Any = call.primitive
         self.loop: Repeated = loop
         self.derive = derive
-        # An array that rounds fill, and nobody has filled before: its cotangent is only read.
+        # Arrays filled by rounds, with nothing active before: their cotangent is only read.
         given = loop.given(call.operands)
         apart = [k for k in stacked(loop) if given[k - 1] not in active]
-        if loop.instead:  # nothing is read of what it starts from
+        if loop.instead:  # its rounds don't read the carried values' starts
             apart = [*range(1, 1 + loop.carried)]
         self.wrt = moving(loop, call.operands, active, apart)
         if loop.instead:
@@ -233,7 +232,7 @@ class Backward:
         self.summed = [k for k in self.wrt if k > loop.carried]
         self.round = self._round(())
         left = len(loop.body.outputs)
-        # To some invariants nothing is added: the factors of a matrix have no derivatives.
+        # Some invariants, such as the factors of a matrix, get no cotangents.
         added = dict(zip(self.wrt, self.round.outputs[left:], strict=True))
         idle = {k for k in self.summed if added[k] in self.round.inputs}
         if idle:
@@ -241,7 +240,7 @@ class Backward:
             self.summed = [k for k in self.summed if k not in idle]
             self.round = self._round(())
         early, _, wanted = halves(self.round, self._late(), left)
-        # What isn't about cotangents: the body, with inner loops that keep.
+        # The part without cotangents: the body, with inner loops that keep residuals.
         count = len(loop.body.inputs)
         self.early = replace(
             self.round,
@@ -252,7 +251,7 @@ class Backward:
             output_names=(),
             captured=(),
         )
-        reached = set(self.round.inputs[count:])  # arrays that users' rules reached
+        reached = set(self.round.inputs[count:])  # arrays that users' rules captured
         wanted = [x for x in wanted if x not in reached]
         lost = self._lost(call, changing) - set(wanted)
         self.residuals = Residuals(
@@ -260,8 +259,8 @@ class Backward:
         )
 
     def _lost(self, call: Call, changing: Collection[Operand]) -> set[Var]:
-        """The invariants of which less is read in all rounds than they take. Where they change from
-        round to round of the loop around, that would have to keep them whole, for each round."""
+        """The invariants of which all rounds read less than their size. If they change between
+        rounds of the outer loop, that would have to keep them whole, for each round."""
         count = 1 + self.loop.carried
         passed = self.loop.given(call.operands)[count - 1 :]
         inputs = self.early.inputs[count:]
@@ -277,13 +276,13 @@ class Backward:
         return self.derive(self.loop.body, self.wrt, masked, onto, carried)
 
     def _late(self) -> range:
-        """The numbers of the inputs that are cotangents."""
+        """The numbers of the inputs that are cotangents or sums of them."""
         first = len(self.loop.body.inputs)
         return range(first, first + len(self.loop.body.outputs) + len(self.summed))
 
     @property
     def nbytes(self) -> int:
-        """What is kept takes so much memory."""
+        """The bytes of all kept arrays."""
         return sum(
             math.prod(kept.shape(self.loop.most)) * kept.value.dtype.itemsize
             for kept in self.residuals.arrays()
@@ -291,7 +290,7 @@ class Backward:
         )
 
     def forward(self, builder: Builder, call: Call) -> tuple[Var, ...]:
-        """Record the loop, which also keeps the residuals: what it gives, then their arrays."""
+        """Record the loop that keeps residuals. Returns its results, then the kept arrays."""
         loop = self.loop
         operands = call.operands
         heads, given, rounds = loop.heads(operands), loop.given(operands), operands[0]
@@ -307,7 +306,7 @@ class Backward:
                 continue
             array = writer.apply(Empty(shape, kept.value.dtype), ())
             if kept.of is not None and not kept.single:
-                # Counting down, the entry behind the last round's is where it starts.
+                # A loop that counts down starts at the entry after the last round's.
                 at = rounds if loop.backwards else loop.first(operands)
                 index, moves = kept.window(0)
                 first = writer.node(start[kept.of])
@@ -322,7 +321,7 @@ class Backward:
         return (*outs[: loop.carried], *outs[count:], *outs[loop.carried : count])
 
     def _keeping(self, arrays: Sequence[Kept]) -> Tape:
-        """The body of the forward loop."""
+        """The body of the forward loop, which writes the kept arrays."""
         body = self.early
         builder = Builder.after(replace(body, names=()), self.loop.body.name)
         builder.calls = list(body.calls)
@@ -366,8 +365,8 @@ class Backward:
         masks: Masks,
         totals: Mapping[int, Node],
     ) -> list[Any]:
-        """The cotangents of the forward loop's operands, for those of its results. Those of the
-        inputs of the body that are numbered in `totals` are added to these."""
+        """The cotangents of the forward loop's operands, given those of its results. For the body's
+        inputs numbered in `totals` they are added to the totals."""
         loop = self.loop
         if not self.wrt:
             return self._contributions((), xs, cts)
@@ -395,7 +394,7 @@ class Backward:
         return self._contributions(found, xs, cts)
 
     def _contributions(self, found: Any, xs: Sequence[Node], cts: Sequence[Node]) -> list[Any]:
-        """The cotangents of the operands, in order, of what the backward loop leaves first."""
+        """The operands' cotangents, in order, taken from the first results of the backward loop."""
         results = iter(found if isinstance(found, tuple) else (found,))
         contributions: list[Any] = [None] * len(xs)
         place = len(xs) - len(self.loop.given(xs)) - 1
@@ -408,8 +407,8 @@ class Backward:
         return contributions
 
     def _masked(self, cts: Sequence[Node], masks: Masks) -> Tape:
-        """The derivative of a round, where cotangents' zeros stand: those of these, and what other
-        rounds make of them."""
+        """The derivative of a round that keeps strong zeros (see `masks`): those of `cts`, and
+        those that follow from them in other rounds."""
         taken = [*self.carried, *self.filled]
         masked = {k for k, ct in zip(taken, cts, strict=True) if masks.is_masked(ct)}
         while True:
@@ -426,7 +425,7 @@ class Backward:
 
     @staticmethod
     def _reached(writer: Writer, array: Any) -> Node:
-        """An array that a user's rule reached, on the tape around."""
+        """The outer tape's variable for an array that a user's rule captured."""
         known = writer.captured.get(id(array))
         if known is None:
             var = writer.builder.fresh(Aval(array.shape, array.dtype))
@@ -440,8 +439,7 @@ class Backward:
         builder = Builder(f"ct_{loop.body.name}")
         writer = Writer(builder)
         env: dict[Var, Operand] = {}
-        # The first derivative of the round chose what is kept; with other masks variables have
-        # other numbers.
+        # `self.early` determined what is kept; a derivative with other masks has other variables.
         pairs = zip(self.early.calls, early, strict=True)
         known = {b: a for old, new in pairs for a, b in zip(old.outs, new.outs, strict=True)}
 
@@ -463,7 +461,7 @@ class Backward:
         }
         for var in (*round_.inputs[1 + loop.carried : count], *held):
             define(var)
-        for seed in seeds:  # of what has no derivative: nothing reads it
+        for seed in seeds:  # outputs without derivative: nothing reads their cotangents
             if seed not in env:
                 env[seed] = zeros_of(writer, seed.aval).operand
 
@@ -491,7 +489,7 @@ class Backward:
 
 
 def _with_read(body: Tape, carried: int, passed: Sequence[Node]) -> tuple[Tape, list[Node]]:
-    """A body without the invariants that it doesn't read, and what the others are."""
+    """A body without the invariants that it doesn't read, and the operands for the others."""
     read = {x for call in body.calls for x in call.operands} | {*body.outputs}
     count = 1 + carried
     kept = [k for k, var in enumerate(body.inputs[count:]) if var in read]

@@ -1,19 +1,20 @@
-"""Zeros that stand: the cotangents of what a program doesn't take.
+"""Strong zeros ("zeros that stand"): cotangents that stay 0, whatever slope they are multiplied
+with.
 
 `where` gives the branch not taken the cotangent 0, and so does indexing to the elements not read.
-The chain rule then multiplies by slopes, and where a slope is infinite or not a number, as that of
-the logarithm of a 0 which `where` has replaced, 0 * inf would bring back what the program avoided:
+The chain rule then multiplies by slopes. If a slope is infinite or NaN, as that of the logarithm of
+a 0 that `where` has replaced, 0 * inf would bring back what the program avoided:
 
     np.where(x > 0, np.log(x), 0.0)     # at x = 0 the logarithm has cotangent 0 and slope inf
 
-A side of a conditional, and a loop that makes no rounds, give what was computed before them the
-cotangent 0, too: where rounds may be none, zeros in the cotangents stand (`Loop.keeps_zeros`).
+One side of a conditional, and a loop that makes no rounds, also give values computed before them
+the cotangent 0. So where there may be no rounds, zero cotangents are strong (`Loop.keeps_zeros`).
 
-Behind such a call elementwise rules therefore keep zeros: a contribution that isn't a number, of a
-cotangent that is 0, becomes 0. One that is a number is 0 anyway, and is left as it is, since a
-cotangent may be 0 by chance and its product with the slope is differentiated again. What isn't
-behind a choice is left alone, so programs without one pay nothing, and an infinite slope that
-counts is seen.
+Before such a call in the program, elementwise rules therefore keep zeros: if a cotangent is 0 and
+its contribution is NaN, the contribution becomes 0. A contribution that is a number is 0 anyway and
+is left as it is, since a cotangent may be 0 by chance, and its product with the slope is
+differentiated again. Without a choice nothing changes: such programs pay nothing, and an infinite
+slope that matters is seen.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tapegrad.primitives.base import Elementwise, Node
 
 
 class Masks:
-    """Which of the cotangents on a tape under construction have zeros that stand."""
+    """The cotangents on a tape under construction that have strong zeros."""
 
     def __init__(self, builder: Builder, masked: Sequence[Operand] = ()) -> None:
         self._builder = builder
@@ -37,7 +38,8 @@ class Masks:
         self._masked: set[Operand] = set(masked)
 
     def keep(self, call: Call, ct: Node, contributions: Sequence[Any]) -> Sequence[Any]:
-        """The contributions of a call with the cotangent `ct`, zero where a masked `ct` is."""
+        """The contributions of a call with the cotangent `ct`: NaN becomes 0 where `ct` is a strong
+        zero."""
         if not self.keeps(call, ct):
             return contributions
         zero = ct.equals(0)
@@ -49,7 +51,7 @@ class Masks:
         ]
 
     def keeps(self, call: Call, ct: Node) -> bool:
-        """Whether the rule of a call with this cotangent, or tangent, has to keep zeros."""
+        """Whether the rule of a call with this cotangent or tangent has to keep zeros."""
         primitive = call.primitive
         if not isinstance(primitive, Elementwise) or _scales(call):
             return False
@@ -58,7 +60,7 @@ class Masks:
         return self.is_masked(ct)
 
     def is_masked(self, ct: Node) -> bool:
-        """Whether zeros in a cotangent stand."""
+        """Whether zeros in this cotangent are strong."""
         for call in self._builder.calls[self._seen :]:
             _spread(call, self._masked)
         self._seen = len(self._builder.calls)
@@ -66,7 +68,7 @@ class Masks:
 
 
 def masked_in(tape: Tape, masked: Iterable[Operand]) -> set[Operand]:
-    """The variables of a tape with zeros that stand, if those in `masked` are."""
+    """The variables of a tape with strong zeros, given that those in `masked` have them."""
     found = set(masked)
     for call in tape.calls:
         _spread(call, found)
@@ -74,7 +76,7 @@ def masked_in(tape: Tape, masked: Iterable[Operand]) -> set[Operand]:
 
 
 def _spread(call: Call, masked: set[Operand]) -> None:
-    """Whether zeros in the results of a call stand."""
+    """Add the results of a call to `masked` if their zeros are strong."""
     xs = call.operands
     kept = [type(x) is Var and x in masked for x in xs] if masked else [False] * len(xs)
     if call.primitive.keeps_zeros(xs, kept):
@@ -82,7 +84,8 @@ def _spread(call: Call, masked: set[Operand]) -> None:
 
 
 def _scales(call: Call) -> bool:
-    """Whether a call multiplies or divides by a constant, whose slope is finite."""
+    """Whether a call multiplies or divides by a finite nonzero constant: then the slope is
+    finite."""
     numbers = [x for x in call.operands if isinstance(x, Literal)]
     moving = {k for k, x in enumerate(call.operands) if isinstance(x, Var)}
     if not numbers or not moving or not moving.issubset(call.primitive.algebra.linear):

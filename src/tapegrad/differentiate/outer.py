@@ -1,16 +1,16 @@
-"""Terms that are products of arrays with fewer axes, which aren't formed.
+"""Terms that are products of arrays with fewer axes, and aren't formed.
 
-Where a matrix moves by a product of a column and a row in each direction, as `A[:, k] * B[k, :]`,
+If a matrix changes in each direction by the product of a column and a row, as `A[:, k] * B[k, :]`,
 all directions together would be n^3 elements. Linear maps act on the factors:
 
     einsum(C, u[:, None] * v)        -->    einsum(C, u)[:, None] * v
     sum(c * u[:, None] * v, axis 1)  -->    u * einsum(c, v)
 
-so that each step takes n^2 elements, or a product of matrices. As one mode of differentiation does
-beside the other, this multiplies the same slopes in an order of its own.
+so each step takes n^2 elements, or a product of matrices. The same slopes are multiplied in another
+order, as they are between forward and reverse mode.
 
-Names: a *factor* is an array with rows, and which axes of the whole it has; `c` what all rows are
-multiplied by, an array without rows.
+Names: a *factor* is an array with rows, and the axes of the whole that it has; `c` is the
+coefficient of all rows, an array without rows.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tapegrad.primitives.contractions import LETTERS, ordered, spread
 from tapegrad.primitives.multilinear import Term, by_least_work
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze
 
-LARGE = 1 << 20  # elements: what has fewer is formed
-MANY = 8  # products that are added up later
+LARGE = 1 << 20  # elements: smaller products are formed
+MANY = 8  # sums of more products are formed
 
 Shape = tuple[int, ...]
 
 
 class Factor(NamedTuple):
-    """An array, and the axes that it has of a larger one."""
+    """An array, and its axes as axes of the whole."""
 
     node: Node
     axes: Shape
 
     @staticmethod
     def of(node: Node, axes: Sequence[int]) -> Factor:
-        """The same without axes of one index."""
+        """The factor without axes of extent 1."""
         unit = tuple([a for a, n in enumerate(node.shape) if n == 1])
         kept = tuple([k for k, n in zip(axes, node.shape, strict=True) if n != 1])
         return Factor(Squeeze(unit)(node) if unit else node, kept)
@@ -60,12 +60,12 @@ class _Product(NamedTuple):
     scale: float = 1.0
 
     def plus(self, other: _Product) -> _Product:
-        """The sum with another one of the same factors."""
+        """The sum of two products with the same factors."""
         ratio = other.scale / self.scale
         return self._replace(c=_sum([(self.c, 1.0), (other.c, ratio)]))
 
     def terms(self, ndim: int) -> list[Term]:
-        """All arrays that are multiplied."""
+        """All arrays of the product, with the coefficient."""
         found = [factor.term for factor in self.factors]
         if self.c.ndim:
             found.append(Factor.of(self.c, range(ndim - self.c.ndim, ndim)).term)
@@ -74,7 +74,7 @@ class _Product(NamedTuple):
 
 @dataclass(frozen=True)
 class Outer:
-    """A sum of products. Its axes are free ones, `count` of them, and those of a value."""
+    """A sum of products. Its axes are `count` free ones, followed by those of the value."""
 
     shape: Shape
     count: int
@@ -82,7 +82,7 @@ class Outer:
 
     @staticmethod
     def of(shape: Shape, count: int, products: Sequence[_Product]) -> Outer | Node:
-        """The sum of these, formed where that needs no more memory than its factors."""
+        """The sum of these products. It is formed if that needs no more memory than the factors."""
         size = math.prod(shape)
         factors = [f.node for product in products for f in product.factors]
         if size < LARGE or any(2 * math.prod(x.shape) > size for x in factors):
@@ -118,7 +118,7 @@ class Outer:
         return _filled(_sum(parts), self.shape)
 
     def times(self, shape: Shape, of: Callable[[Node], Any], scale: float = 1.0) -> Any:
-        """The same of another shape, with other coefficients."""
+        """The value in another shape, with coefficients mapped by `of`."""
         products = [p._replace(c=of(p.c), scale=scale * p.scale) for p in self.products.values()]
         return Outer.of(shape, self.count, products)
 
@@ -126,7 +126,7 @@ class Outer:
         return replace(self, shape=shape)
 
     def _moved(self, shape: Shape, axes: Mapping[int, int], of: Any) -> Outer | Node:
-        """With axes of the value elsewhere, and coefficients `of` those that there are."""
+        """The value with renumbered axes, and coefficients mapped by `of`."""
         products = [
             p._replace(
                 factors=tuple([Factor(x, tuple([axes[k] for k in at])) for x, at in p.factors]),
@@ -137,14 +137,14 @@ class Outer:
         return Outer.of(shape, self.count, products)
 
     def widened(self, further: int) -> Outer | Node:
-        """With axes of one index in front of the value's."""
+        """The value with further axes of extent 1 in front."""
         n = self.count
         axes = {k: k + further * (k >= n) for k in range(self.ndim)}
         shape = (*self.shape[:n], *(1,) * further, *self.shape[n:])
         return self._moved(shape, axes, lambda c: c)
 
     def viewed(self, p: Any, axes: Mapping[int, int], out: Shape) -> Outer | Node:
-        """A view of the value, which has its axes in these places of another shape."""
+        """A view `p` of the value. `axes` maps its axes to those of the new shape `out`."""
         n, value = self.count, self.shape[self.count :]
         at = {n + a: n + k for a, k in axes.items()} | {k: k for k in range(n)}
 
@@ -162,8 +162,8 @@ class Outer:
     def contracted(
         self, y: Node, left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]
     ) -> Outer | Node:
-        """The contraction with what has no rows, by labels of the axes of the value, of the other
-        operand, and of the result."""
+        """The contraction with an array without rows, given labels of the value's axes (`left`), of
+        the array's (`right`) and of the result's."""
         n = self.count
         names = [*left, *[k for k in right if k not in left]]
         at = {k: n + a for a, k in enumerate(names)}
@@ -194,7 +194,8 @@ class Outer:
         return Outer.of(shape, n, products)
 
     def along_last(self, of: Callable[[Node], Node]) -> Outer | Node:
-        """What a linear map makes of the last axis, by one with rows in the axis before it."""
+        """A linear map of the last axis. `of` applies it to an array with rows in the axis
+        before."""
         last, products = self.ndim - 1, []
         for product in self.products.values():
             found = []
@@ -211,7 +212,7 @@ class Outer:
         return Outer.of(self.shape, self.count, products)
 
     def _multiplied(self, others: Sequence[Factor], out: Sequence[str], over: set[int]) -> Node:
-        """All that is multiplied, summed up over axes, with these of the result."""
+        """The product of everything, summed over the axes `over`, with the axes `out`."""
         sizes = {LETTERS[k]: n for k, n in enumerate(self.shape)}
         parts = []
         for product in self.products.values():
@@ -235,22 +236,25 @@ def formed(x: Any) -> Any:
 
 
 def plus(x: Any, y: Any) -> Any:
-    """The sum of two terms of the same rows."""
+    """The sum of two terms with the same rows."""
     if isinstance(x, Outer) and isinstance(y, Outer) and x.shape == y.shape:
         return Outer.of(x.shape, x.count, [*x.products.values(), *y.products.values()])
     return formed(x) + formed(y)
 
 
 def along_last(p: Any, given: Sequence[Any], x: Any) -> Any:
-    """A call of what is linear in its last operand, along its last axis, and row by row."""
+    """Apply `p`, which is linear in its last operand, to the last axis, row by row."""
     return x.along_last(lambda y: p(*given, y)) if isinstance(x, Outer) else p(*given, x)
 
 
 def outer(
     x: Node, y: Node, left: Sequence[Any], right: Sequence[Any], out: Sequence[Any], count: int
 ) -> Any:
-    """The product of what has rows and another array, by labels of their axes, of which the first
-    ones of the result are free; None where it is no larger than they are."""
+    """The unformed product of an array with rows and another one, or None if it would be no larger
+    than these.
+
+    `left`, `right` and `out` label the axes. The first `count` axes of the result are free.
+    """
     sizes = dict(zip(left, x.shape, strict=True)) | dict(zip(right, y.shape, strict=True))
     shape = tuple([sizes[k] for k in out])
     lost = [k for k, size in sizes.items() if size != 1 and k not in out]
@@ -269,17 +273,17 @@ def outer(
 
 
 def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
-    """A linear function of elements of operands `xs`, of which some are such terms, in `ts`, where
-    others have None; in the shape of the result. None if it needs them formed."""
+    """A linear elementwise function of unformed products, in the shape of the result; None if they
+    have to be formed. `ts` holds the products, and None for the other operands in `xs`."""
     at = [k for k, t in enumerate(ts) if t is not None]
     additive = p.algebra.additive
-    if additive and len(additive) < len(xs):  # it selects
+    if additive and len(additive) < len(xs):  # such as `where`
         return None
     if not all(isinstance(ts[k], Outer) for k in at):
         return None
     dtype = ts[at[0]].dtype
     given = [x.aval if isinstance(x, Node) else Aval((), dtype) for x in xs]
-    if p.aval(*given).dtype != dtype:  # it casts
+    if p.aval(*given).dtype != dtype:  # it changes the dtype
         return None
 
     def of(k: int) -> Any:
@@ -296,8 +300,8 @@ def linear(p: Any, ts: Sequence[Any], xs: Sequence[Any], shape: Shape) -> Any:
 
 
 def _scale(p: Any, k: int, xs: Sequence[Any]) -> float | None:
-    """What one operand is multiplied by, where the others are constants, and it makes no number
-    much larger or smaller."""
+    """The constant by which the function multiplies operand `k`, if all others are literals and it
+    is of moderate size."""
     others = [x.operand for i, x in enumerate(xs) if i != k]
     if not all(isinstance(x, Literal) for x in others):
         return None
@@ -308,7 +312,7 @@ def _scale(p: Any, k: int, xs: Sequence[Any]) -> float | None:
 
 
 def _sum(parts: Sequence[tuple[Any, float]]) -> Any:
-    """Of what has a scale each."""
+    """The sum of (value, scale) pairs."""
     total: Any = None
     for x, scale in sorted(parts, key=lambda part: -part[1]):
         part = x if abs(scale) == 1 else x * abs(scale)

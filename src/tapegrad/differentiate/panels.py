@@ -1,11 +1,11 @@
-"""Passes in all directions, some at a time: a loop whose rounds write a panel of the result each.
+"""Passes in some directions at a time: a loop whose rounds write one panel of the result each.
 
     rows = pass(unit vectors)    -->    for k in range(size // count):
                                             here = slice(k * count, (k + 1) * count)
                                             rows[here] = pass(unit vectors[here])
 
-What a pass computes on the way takes `count` rows then, and not all. What doesn't depend on the
-direction stands before the loop.
+So intermediates have `count` rows, not all of them. Values that don't depend on the direction are
+computed before the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tapegrad.primitives.windows import Empty, SetWindow
 def in_panels(
     tape: Tape, seeds: Mapping[int, int], size: int, kept: int, last: bool, count: int
 ) -> Tape:
-    """The same as `directions.in_all_directions`, `count` directions at a time."""
+    """`directions.in_all_directions`, with `count` directions at a time."""
     early, each = partial_eval(tape, [*seeds], kept)
     builder = Builder(f"panels_{tape.name}")
     names = tape.names or ("",) * len(tape.inputs)
@@ -41,7 +41,7 @@ def in_panels(
         shape = (*y.shape, size) if last else (size, *y.shape)
         arrays += builder.call(Empty(shape, y.dtype), [])
     done = 0
-    while done < size:  # the panels that are whole, and the last one
+    while done < size:  # the whole panels, then the rest
         rounds, width = max(1, (size - done) // count), min(count, size - done)
         body = _round(each, [*seeds.values()], width, done, arrays, last)
         loop = Loop(body, len(arrays), rounds)
@@ -53,8 +53,8 @@ def in_panels(
 def _round(
     each: Tape, firsts: Sequence[int], count: int, start: int, arrays: Sequence[Operand], last: bool
 ) -> Tape:
-    """A round: `each` in so many directions, the first one of which is `start` in the first round,
-    written to its place in the arrays. The first inputs of `each` are seeds."""
+    """A round: `each` in `count` directions, from direction `start` on in the first round, written
+    to its place in the arrays. The first inputs of `each` are seeds."""
     rows, have = batch(each, range(len(firsts)), count)
     rows = with_rows(rows, have, count)
     builder = Builder(each.name)

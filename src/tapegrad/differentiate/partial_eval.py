@@ -1,4 +1,4 @@
-"""Partial evaluation: a tape in two, what can be computed early and what is left."""
+"""Partial evaluation: a tape is divided into an early part and a late part."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 
 
 def partial_eval(tape: Tape, late: Sequence[int], kept: int = 0) -> tuple[Tape, Tape]:
-    """The tape in two: what the inputs numbered `late` have no part in, and the rest.
+    """The tape in two: calls that don't depend on the inputs numbered `late`, and the rest.
 
-    The first tape keeps the other inputs, and the guards. It gives the first `kept` outputs, in
-    which the late inputs have no part, and the residuals that the second tape reads. The second
-    one's inputs are the late ones, then the residuals; it gives the other outputs.
+    The first tape keeps the other inputs, and the guards. It returns the first `kept` outputs,
+    which must not depend on the late inputs, and the residuals that the second tape reads. The
+    second tape takes the late inputs and the residuals; it returns the other outputs.
     """
     depends = {tape.inputs[k] for k in late}
     for call in tape.calls:
@@ -35,8 +35,8 @@ def partial_eval(tape: Tape, late: Sequence[int], kept: int = 0) -> tuple[Tape, 
 def halves(
     tape: Tape, late: Sequence[int], ends: int = 0
 ) -> tuple[list[Call], list[Call], list[Var]]:
-    """The calls that some output needs: those which the inputs numbered `late` have no part in; the
-    others; and what these, and the outputs from `ends` on, read that the late ones aren't in."""
+    """The live calls that don't depend on the inputs numbered `late`; the other live calls; and the
+    variables that these, or the outputs from `ends` on, read from the early part."""
     live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
     needed = []
     for call in reversed(tape.calls):

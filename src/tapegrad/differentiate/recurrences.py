@@ -1,4 +1,4 @@
-"""Products, quotients and powers of series: the recurrences that all others come down to.
+"""Products, quotients and powers of series: the recurrences on which all others rest.
 
     product     y_k = sum over i of x_i z_(k-i)
     quotient    q_k = (x_k - sum over i > 0 of z_i q_(k-i)) / z_0
@@ -23,13 +23,14 @@ from tapegrad.primitives.base import Elementwise, Node, total
 from tapegrad.primitives.elementwise import isnan, logical_and, where
 from tapegrad.primitives.kinds import Bilinear
 
-MOST_FACTORS = 64  # of a power that is written as a product
+MOST_FACTORS = 64  # the largest power that is written as a product
 
 
 def by_recurrence(
     expansion: Any, primitive: Primitive, xs: Sequence[Series], moves: Sequence[bool], start: Node
 ) -> Series | None:
-    """The result of a product, a quotient or a power, whose value is `start`; None of others."""
+    """The series of a product, a quotient or a power, with the value `start`; None for other
+    primitives."""
     mul, div = DECLARED["mul"], DECLARED["div"]
     if is_product(primitive) and all(moves):
         x, y = xs
@@ -46,17 +47,17 @@ def by_recurrence(
 
 
 def is_product(primitive: Primitive) -> bool:
-    """Whether it is linear in each of two operands."""
+    """Whether the primitive is linear in each of its two operands."""
     return isinstance(primitive, Bilinear) or primitive.algebra.linear == (0, 1)
 
 
 def over(x: Coefficient, k: int) -> Coefficient:
-    """x / k, of a derivative of order k."""
+    """x / k, a derivative of order k divided."""
     return x if x is None or k == 1 else x / k
 
 
 def _as(start: Node, series: Series) -> Series:
-    """A series whose value is computed as the primitive does."""
+    """The series with the value `start`, as the primitive computes it."""
     return Series(start, series.__getitem__)
 
 
@@ -74,7 +75,7 @@ def _term(expansion: Any, primitive: Primitive, x: Coefficient, y: Coefficient) 
     if x is None or y is None:
         return None
     found: Any = primitive(x, y)
-    if isinstance(primitive, Elementwise):  # zeros that stand are kept (see `masks`)
+    if isinstance(primitive, Elementwise):  # strong zeros are kept (see `masks`)
         for factor in (x, y):
             if expansion.masks.is_masked(factor):
                 found = where(logical_and(factor.equals(0), isnan(found)), found.constant(0), found)
@@ -97,7 +98,7 @@ def _quotient(expansion: Any, x: Series, y: Series, start: Node) -> Series:
 
 
 def _power(expansion: Any, x: Series, a: Series, start: Node) -> Series:
-    """x^a. Whole powers are products; else y' = y (a' log x + a x' / x)."""
+    """x^a. Whole powers are products; otherwise y' = y (a' log x + a x' / x)."""
     exponent = a.start.operand
     if isinstance(exponent, Literal) and not a.moves:
         value: Any = exponent.value
@@ -108,13 +109,13 @@ def _power(expansion: Any, x: Series, a: Series, start: Node) -> Series:
 
     def more(k: int) -> Coefficient:
         nonlocal slope
-        if slope is None:  # by now the first coefficients are known
+        if slope is None:  # the first coefficients are known by now
             slope = expansion.one(DECLARED["mul"], y, _rate(expansion, x, a))
         found = over(slope[k - 1], k)
         x_1 = x[1]
         if a.moves or x_1 is None or found is None or start.dtype.kind == "c":
             return found
-        # At 0 that is 0 / 0. There it is the term of the binomial series, with 0^(a-k).
+        # At x = 0 this is 0 / 0. There take the term of the binomial series, with 0^(a-k).
         inf, zero, one = (a.start.constant(c) for c in (np.inf, 0, 1))
         infinite = where(a.start.equals(k), one, inf)
         choose: Any = functools.reduce(operator.mul, [over(a.start - j, j + 1) for j in range(k)])

@@ -1,10 +1,10 @@
 """Reverse mode: the tape of a function becomes the tape of its value and its gradients.
 
-The calls are walked backwards. Each primitive's rule turns the cotangent of its result into
-cotangents of its operands; where a variable is read several times they add up. Rules don't know
-about broadcasting: `sum_to` undoes it here, and nowhere else.
+The calls are walked backwards. Each primitive's rule maps the cotangent of its result to cotangents
+of its operands. If a variable is read several times, its cotangents are added. Rules ignore
+broadcasting: `sum_to` undoes it here, and nowhere else.
 
-Names: `ct` cotangent; `wrt` the variables to differentiate with respect to.
+Names: `ct` cotangent; `wrt` the inputs to differentiate with respect to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tapegrad.primitives.transposing import sum_to
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.primitives.windows import Placed, Total
 
-Part = Node | Placed | Total  # of a variable's cotangent
+Part = Node | Placed | Total  # a summand of a variable's cotangent
 
 
 def reverse(
@@ -47,13 +47,13 @@ def reverse(
     """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
 
     Without `seed` the first output is a scalar, whose cotangent is 1; the others have none. With
-    `seed` the cotangents of all outputs are further inputs, put after the free ones and before
-    the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given. What
-    loops keep is said by `checkpoint` (see `keeping`).
+    `seed` the cotangents of all outputs are further inputs, after the free ones and before the
+    captured ones. `keep` numbers the outputs that stay on the tape; by default all do. `checkpoint`
+    says what loops keep (see `keeping`).
 
-    Of a round `inside` of a loop: the seeds numbered in `masked` have zeros that stand (see
-    `masks`), and cotangents of the `wrt` numbered in `onto` are added to further inputs, put after
-    the seeds. The inputs numbered in `carried` are other ones in each round.
+    For a round `inside` of a loop: the seeds numbered in `masked` have strong zeros (see `masks`).
+    The cotangents of `wrt[k]`, for k in `onto`, are added to further inputs, after the seeds. The
+    inputs numbered in `carried` change from round to round.
     """
 
     def derive(
@@ -73,7 +73,7 @@ def reverse(
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
     cts: dict[Var, list[Part]] = {}
-    parts = Parts(cts, {}, {})  # and what ties add to them on their sides (see `kinks`)
+    parts = Parts(cts, {}, {})  # mean, odd and even parts (see `kinks`)
     if seed:
         free = len(tape.free_inputs)
         seeds: list[Operand] = list(builder.inputs[free : free + len(tape.outputs)])
@@ -94,7 +94,7 @@ def reverse(
             continue
         if all(known.keys().isdisjoint(call.outs) for known in parts):
             continue
-        if inside and call.primitive.factors:  # kept for a derivative: their cotangents are zeros
+        if inside and call.primitive.factors:  # kept for a derivative: their cotangents are 0
             continue
         if isinstance(call.primitive, Repeated) and cts.keys().isdisjoint(call.outs):
             continue
@@ -107,7 +107,7 @@ def reverse(
             _pull_back(call, writer, parts, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
-    if inside:  # between loops cotangents are means
+    if inside:  # loops carry means only
         parts = Parts(cts, {}, {})
     gradients = [_input_cotangent(tape.inputs[k], parts, writer) for k in wrt]
     kept = range(len(tape.outputs)) if keep is None else keep
@@ -119,8 +119,7 @@ def reverse(
 
 
 def with_reached(tape: Tape, writer: Writer) -> Tape:
-    """The tape with inputs for the arrays that users' rules reached by themselves: they are
-    captured."""
+    """The tape with captured inputs for the arrays that users' rules captured."""
     if not writer.captured:
         return tape
     reached, arrays = zip(*writer.captured.values(), strict=True)
@@ -129,8 +128,8 @@ def with_reached(tape: Tape, writer: Writer) -> Tape:
 
 
 def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
-    """The tape with an input for the cotangent of each output, after the free inputs, and for what
-    is added to."""
+    """The tape with inputs for the cotangents of its outputs, and for sums of these types, after
+    the free inputs."""
     seeds = unused(tape, [*(x.aval for x in tape.outputs), *sums])
     count = len(tape.outputs)
     names = ["seed"] if count == 1 else [f"seed{k}" for k in range(count)]
@@ -180,7 +179,7 @@ def _pull_back(
 
 
 def _taken(call: Call, writer: Writer, cts: dict[Var, list[Part]]) -> Any:
-    """The cotangent of a call's result, or of each; None if there is none."""
+    """The cotangent of a call's result, or a tuple for several results; None if there is none."""
     if cts.keys().isdisjoint(call.outs):
         return None
     summed = [
@@ -195,7 +194,7 @@ def _taken(call: Call, writer: Writer, cts: dict[Var, list[Part]]) -> Any:
 def _run_again(
     call: Call, builder: Builder, active: set[Operand], derive: Derive
 ) -> Differentiable:
-    """A loop that has kept nothing, recorded once more: this one keeps."""
+    """A loop that kept nothing, recorded once more as one that keeps residuals."""
     call = replace(call, reason=f"cotangent via {call.primitive}, which runs again")
     backward = Backward(call, active, derive)
     return Differentiable(backward, call, backward.forward(builder, call))
@@ -208,7 +207,7 @@ def _pull_back_loop(
     active: set[Operand],
     masks: Masks,
 ) -> None:
-    """The same for a loop, whose derivative is made with it."""
+    """Add a loop's contributions to the cotangents of its operands."""
     call = loop.call
     writer.src = call.src
     outs = [writer.node(v) for v in loop.outs]
@@ -217,10 +216,10 @@ def _pull_back_loop(
     writer.reason = f"cotangent via {call.primitive}"
     if not (
         loop.backward.wrt or loop.backward.loop.instead
-    ):  # its rounds have no part in what is differentiated
+    ):  # its rounds depend on nothing that is differentiated
         return
     xs = [writer.node(x) for x in call.operands]
-    # What has been found of the cotangents of invariants is where the loop begins to add to them.
+    # The loop adds to the cotangents that its invariants have so far.
     given = loop.backward.loop.given(call.operands)
     totals: dict[int, Node] = {}
     ends: dict[int, type] = {}
@@ -258,7 +257,7 @@ def _add(
 
 
 def _refuse_residuals(call: Call, cts: dict[Var, list[Part]]) -> None:
-    """An error if a derivative is wanted of what a function keeps for its rule."""
+    """Raise an error if a derivative is needed of a value that a function keeps for its rule."""
     primitive = call.primitive
     if any(out in cts for out in call.outs[primitive.visible :]):
         raise GradientError(
@@ -269,17 +268,17 @@ def _refuse_residuals(call: Call, cts: dict[Var, list[Part]]) -> None:
 
 
 def at_call(call: Call) -> str:
-    """The user's line, to end a message with."""
+    """The user's line, as the end of a message."""
     return f" ({call.src}: `{call.src.text}`)" if call.src else ""
 
 
 def as_node(writer: Writer, x: Any) -> Node:
-    """A rule may return a literal for a constant cotangent."""
+    """The node for a rule's result, which may be a literal."""
     return x if isinstance(x, Node) else writer.node(x)
 
 
 def _accumulated(writer: Writer, aval: Aval, parts: list[Part] | None) -> Node:
-    """The sum of a variable's cotangents, with the variable's own shape."""
+    """The sum of a variable's cotangents, in the variable's shape."""
     if parts is None:
         return BroadcastTo(aval.shape)(writer.node(Literal(aval.dtype.type(0))))
     if len(parts) == 1 and isinstance(part := parts[0], Node) and part.shape == aval.shape:
@@ -291,7 +290,7 @@ def _accumulated(writer: Writer, aval: Aval, parts: list[Part] | None) -> Node:
     total: Any = functools.reduce(operator.add, whole) if whole else placed.pop(0).alone()
     if total.shape != aval.shape:
         total = BroadcastTo(aval.shape)(total)
-    for part in placed:  # at once where it belongs
+    for part in placed:  # added in place, to the part that it belongs to
         total = part.onto(total)
     return total
 

@@ -1,19 +1,19 @@
-"""Checkpoints at the best places: a loop keeps so many of its states, and no more.
+"""Checkpoints at the best places: a loop keeps a fixed number of its states.
 
     states 0 . . . . 5 . . 8 . 10        the forward loop, with three checkpoints
                                10  9     a round backwards needs the state before it:
                            8 . 9   8     it is kept, or computed again from the last one before,
                     5 . 7  .             and on the way checkpoints are set that are free again
 
-Of `l` rounds that are left, behind a state that is kept, and `s` checkpoints that are free, that
-one among them, the next is set where Griewank and Walther's "Algorithm 799: revolve" (ACM TOMS 26,
-2000) sets it. With C(s + r, s) rounds none is run more than `r` times before it is linearised, and
-no schedule needs fewer rounds in all: l r - C(s + r, s + 1), for the least such r. The schedule is
-computed while it is followed, on the tape, so a loop that runs until a condition fails has one as
-good: its forward loop keeps the start alone.
+Say `l` rounds are left after a kept state, and `s` checkpoints are free, including that one. The
+next checkpoint is set where Griewank and Walther's "Algorithm 799: revolve" (ACM TOMS 26, 2000)
+sets it. Among C(s + r, s) rounds none runs more than `r` times before it is linearised, and no
+schedule needs fewer rounds in all: l r - C(s + r, s + 1), for the least such r. The schedule is
+computed on the tape while it is followed. So a loop that runs until a condition fails has an
+equally good one: its forward loop keeps the start only.
 
-The kept states are a stack: the arrays of one entry for each, the steps at which they stood, and
-how many there are, the `depth`.
+The kept states are a stack: arrays with one entry for each state, the steps of the states, and
+their number, the `depth`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _number(writer: Writer, value: int) -> Node:
 
 
 class Revolved(Backward):
-    """The derivative of a loop that keeps the state of `slots` rounds at the most."""
+    """The derivative of a loop that keeps the states of at most `slots` rounds."""
 
     def __init__(self, call: Call, active: Collection[Operand], derive: Derive, slots: int) -> None:
         super().__init__(call, active, derive)
@@ -51,7 +51,8 @@ class Revolved(Backward):
         self.state = self._state()
 
     def _state(self) -> list[int]:
-        """The numbers of what is carried that rounds backwards need, and rounds before these."""
+        """The numbers of the carried values that backward rounds need, and the rounds that
+        recompute them."""
         body, count = self.loop.body, self.loop.carried
         left = len(body.outputs)
         _, read = _live(self.round, self.round.outputs[left:])
@@ -66,7 +67,8 @@ class Revolved(Backward):
     # ---- forward
 
     def forward(self, builder: Builder, call: Call) -> tuple[Var, ...]:
-        """Record the loop, which keeps the first checkpoints: what it gives, then these."""
+        """Record the loop that keeps the first checkpoints. Returns its results, followed by the
+        checkpoints."""
         loop = self.loop
         if loop.until or not self.state:
             return builder.call(loop, call.operands, call.src, call.reason)
@@ -95,7 +97,7 @@ class Revolved(Backward):
         return tuple([x.operand for x in (*found, *kept)])
 
     def _begun(self, writer: Writer, state: Sequence[Node]) -> list[Node]:
-        """The stack with a state at its bottom, that at the start."""
+        """The stack with the start state at its bottom."""
         stack = []
         for x in (*state, _number(writer, 0)):
             array = writer.apply(Empty((self.slots, *x.shape), x.dtype), ())
@@ -114,9 +116,11 @@ class Revolved(Backward):
         ends: tuple[Node, Node],
         invariants: Sequence[Node],
     ) -> tuple[list[Node], list[Node], Node]:
-        """What is carried, of these `numbers`, run on to a position, with checkpoints on the way:
-        then that, the stack and its depth. `place` is the depth and the position now, `ends` the
-        number of rounds and the position to come to."""
+        """Run carried values on to a position, and set checkpoints on the way.
+
+        `numbers` are the numbers of the carried values, `place` is (depth, position) now, `ends` is
+        (number of rounds, target position). Returns the carried values, the stack and its depth.
+        """
         depth, at = place
         rounds, target = ends
         body = self._sweep(numbers, [x.aval for x in invariants])
@@ -136,7 +140,7 @@ class Revolved(Backward):
         return list(found[:count]), list(found[count : count + len(stack)]), found[-4]
 
     def _sweep(self, numbers: Sequence[int], invariants: Sequence[Aval]) -> Tape:
-        """The round that sets a checkpoint, and runs on to where the next one is set."""
+        """The round that sets a checkpoint and runs on to the next one."""
         loop = self.loop
         builder = Builder(f"sweep_{loop.body.name}")
         writer = Writer(builder)
@@ -164,8 +168,8 @@ class Revolved(Backward):
         return builder.finish([x.operand for x in left])
 
     def _body(self, numbers: Sequence[int]) -> Tape:
-        """The body of the loop, which carries no more than this. Its guards hold in all rounds, so
-        those that run again don't ask."""
+        """The body of the loop that carries these values only. Rounds that run again don't check
+        the guards, which held in the first run."""
         body, count = self.loop.body, self.loop.carried
         outputs = [body.outputs[k] for k in numbers]
         whole = len(numbers) == count
@@ -197,7 +201,7 @@ class Revolved(Backward):
         given = loop.given(xs)
         invariants = given[loop.carried :]
         rounds = outs[loop.carried] if loop.until else xs[0]
-        left: list[Node] = list(outs[loop.carried :])  # the state, the stack and its depth
+        left: list[Node] = list(outs[loop.carried :])  # the state, the stack and the depth
         if loop.until and self.state:
             zero = _number(writer, 0)
             state = [given[k] for k in self.state]
@@ -225,8 +229,7 @@ class Revolved(Backward):
         return self._contributions(found, xs, cts)
 
     def _revolving(self, round_: Tape) -> Tape:
-        """A round backwards: its derivative, and then the state that the next one needs, if that
-        needs any."""
+        """A backward round: the derivative, then the state that the next round needs, if any."""
         loop = self.loop
         count, left = len(loop.body.inputs), len(loop.body.outputs)
         builder = Builder(f"ct_{loop.body.name}")
@@ -254,7 +257,7 @@ class Revolved(Backward):
         rounds = writer.node(builder.input(INTEGER))
         rest = define(round_.inputs[1 + loop.carried : count])
         define(round_.inputs[ends:])
-        for seed in seeds:  # of what has no derivative: nothing reads it
+        for seed in seeds:  # outputs without derivative: nothing reads their cotangents
             if seed not in env:
                 env[seed] = zeros_of(writer, seed.aval).operand
         results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
@@ -277,7 +280,7 @@ class Revolved(Backward):
 
 
 def _live(tape: Tape, wanted: Sequence[Operand]) -> tuple[list[Call], set[Operand]]:
-    """The calls of which some outputs are made, and what is read for these."""
+    """The calls that the `wanted` values depend on, and all that these read."""
     read: set[Operand] = set(wanted)
     calls = []
     for call in reversed(tape.calls):
@@ -288,8 +291,9 @@ def _live(tape: Tape, wanted: Sequence[Operand]) -> tuple[list[Call], set[Operan
 
 
 def _advance(left: Node, free: Node) -> Node:
-    """How many rounds behind a checkpoint the next one is set, if the state behind `left` rounds is
-    the first that is needed, less one; with the last checkpoint there is, that one itself.
+    """The number of rounds from a checkpoint to the next one. `left` is 1 more than the number of
+    rounds to the first state that is needed. With the last free checkpoint, the run goes to that
+    state itself.
 
     With b(s, r) = C(s + r, s), and r the least with b(s, r) >= left: any number will do that leaves
     b(s - 1, r - 1) to b(s - 1, r) rounds behind it, and b(s, r - 2) to b(s, r - 1) before.
@@ -306,7 +310,7 @@ def _advance(left: Node, free: Node) -> Node:
 
 
 def _searched() -> Tape:
-    """The round that goes from b(s, r) to b(s, r + 1), until that is as much as is left."""
+    """The round that goes from b(s, r) to b(s, r + 1), until that is at least `left`."""
     builder = Builder("search")
     writer = Writer(builder)
     _, r, b, free, left = [writer.node(builder.input(INTEGER)) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Seeds: what stands for the tangents and cotangents that a derivative's tape takes as inputs.
+"""Seeds: values for the tangents and cotangents that a derivative's tape takes as inputs.
 
 inp %1 = x, %2 = t_x              inp %1 = x
     %3 = cos(%1)          -->         %2 = place_diagonal(1.0)      a row for each element of x
@@ -24,8 +24,8 @@ Make = Callable[[Writer, Aval], Node]
 
 
 def seeded(tape: Tape, seeds: Mapping[int, Make]) -> Tape:
-    """The tape without the inputs numbered in `seeds`, which are made of what that says, for their
-    types."""
+    """The tape without the inputs numbered in `seeds`. Their values are computed on the tape:
+    `seeds` maps each to a function of the input's type."""
     builder = Builder(tape.name)
     writer = Writer(builder)
     env: dict[Var, Operand] = {}
@@ -49,7 +49,7 @@ def seeded(tape: Tape, seeds: Mapping[int, Make]) -> Tape:
 
 
 def each(values: Sequence[complex]) -> Make:
-    """These numbers, one for each row."""
+    """Make a seed of these numbers, one for each row."""
 
     def make(writer: Writer, aval: Aval) -> Node:
         return Stack(0)(*[writer.node(Literal(aval.dtype.type(x))) for x in values])
@@ -58,7 +58,7 @@ def each(values: Sequence[complex]) -> Make:
 
 
 def full(value: float) -> Make:
-    """The same number everywhere."""
+    """Make a seed with the same number everywhere."""
 
     def make(writer: Writer, aval: Aval) -> Node:
         number = writer.node(Literal(aval.dtype.type(value)))
@@ -68,8 +68,8 @@ def full(value: float) -> Make:
 
 
 def bases(shapes: Sequence[tuple[int, ...]]) -> list[Make]:
-    """For arrays of these shapes, the unit vectors of the space of all of their elements: a row for
-    each element, of which the rows are as many as there are elements in all.
+    """The unit vectors of the space of all elements of arrays of these shapes, as a seed for each
+    array. There is a row for each element of all arrays.
 
         x : f8[2], y : f8[1]    -->    1 0    0
                                        0 1    0
@@ -94,7 +94,7 @@ def _basis(total: int, before: int, size: int, shape: tuple[int, ...]) -> Make:
 
 
 def blocks(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Where the elements of each array start among all of them, and how many they are."""
+    """(start, size) of each array among the elements of all."""
     sizes = [math.prod(shape) for shape in shapes]
     starts = np.cumsum([0, *sizes]).tolist()
     return list(zip(starts, sizes, strict=False))

@@ -1,16 +1,16 @@
 """Power series on a tape, coefficient by coefficient.
 
-A value that moves along t is a series x_0 + x_1 t + x_2 t^2 + ... of nodes, each of which is
-computed when it is asked for. What a primitive makes of its operands follows from its forward rule:
-with y = g(x), the rule writes y' = J(x, y) x', and so
+A value that moves along t is a series x_0 + x_1 t + x_2 t^2 + ... of nodes, which are computed on
+demand. The series of a primitive's result follows from its forward rule: with y = g(x), the rule
+gives y' = J(x, y) x', and so
 
     k y_k = [J(x, y) x']_(k-1)
 
-where the calls of the rule act on series again. They read y itself, of which all coefficients
-before the k-th are known by then: of exp it is the recurrence k y_k = sum of j x_j y_(k-j). Where a
-rule reads nothing that moves, the map is linear and acts on each coefficient; and three kinds of
-calls have the formulas that end this recursion: products, quotients and powers (A. Griewank and
-A. Walther, "Evaluating derivatives", 2008, chapter 13).
+where the calls of the rule act on series again. They read y itself, whose coefficients before the
+k-th are known by then: for exp this is the recurrence k y_k = sum of j x_j y_(k-j). If a rule reads
+nothing that moves, the map is linear and acts on each coefficient. Three kinds of calls have
+formulas that end the recursion: products, quotients and powers (A. Griewank and A. Walther,
+"Evaluating derivatives", 2008, chapter 13).
 
 Names: `x_k` coefficient k; `y` the result; `t` tangent.
 """
@@ -34,8 +34,8 @@ Coefficient = Node | None  # None is 0
 
 
 class Series:
-    """A value and its coefficients; `more(k)` computes the k-th, from the first on. One without
-    doesn't move."""
+    """A value and its coefficients. `more(k)` computes coefficient k, for k = 1, 2, ... in order.
+    Without `more` the value doesn't move."""
 
     __slots__ = ("_derivative", "_known", "aval", "more", "start")
 
@@ -51,7 +51,7 @@ class Series:
         return self.more is not None
 
     def __getitem__(self, k: int) -> Coefficient:
-        """The coefficient k."""
+        """Coefficient k."""
         if k and self.more is None:
             return None
         while len(self._known) <= k:
@@ -79,11 +79,11 @@ def zero_of(x: Node) -> Node:
 
 @dataclass(frozen=True)
 class Rule:
-    """A primitive's forward rule as a tape: of the tangents of the operands that move, of the
-    directions from a kink, of the results and of the operands that aren't literals.
+    """A primitive's forward rule as a tape.
 
-    An output that is None is a tangent of 0. `given` are the arrays that a user's rule reached, by
-    the variables that stand for them.
+    Its inputs are the tangents of the operands that move, the directions from a kink, the results,
+    and the operands that aren't literals. An output that is None is a tangent of 0. `given` maps
+    variables to the arrays that a user's rule captured.
     """
 
     tape: Tape
@@ -100,8 +100,8 @@ def rule_of(
     outs: tuple[Aval, ...],
     sides: int = 0,
 ) -> Rule:
-    """The forward rule of a primitive for operands of these types, or literals, of which some move.
-    With `sides`, those of a kink are chosen by so many directions of its point."""
+    """The forward rule of a primitive. Operands are given by types or literals; `moves` says which
+    of them move. With `sides`, that many directions of a kink's point choose its side."""
     builder = Builder(f"tangent_of_{primitive.name}")
     writer = Writer(builder)
     avals = [x.aval if isinstance(x, Literal) else x for x in xs]
@@ -143,7 +143,7 @@ def rule_of(
 def _rule_along(
     primitive: Primitive, xs: Sequence[Any], steps: Sequence[Any], ts: Sequence[Any], out: Any
 ) -> Any:
-    """The rule where a kink takes the side to which the first direction points that isn't 0."""
+    """The rule on the side of the kink to which the first nonzero direction points."""
     if isinstance(primitive, Sided):
         known = _directions(primitive, [step[: primitive.points] for step in steps])
         return primitive.jvp_along([*primitive.sides(xs), *known], ts, out, *xs)
@@ -153,12 +153,13 @@ def _rule_along(
 
 
 def _directions(pullback: Any, steps: Sequence[Any]) -> list[Any]:
-    """The directions in which the point of a kink moves; where it stands they choose no side."""
+    """The directions in which the point of a kink moves. Steps without a tangent are left out."""
     return [pullback.moved(step) for step in steps if any(t is not None for t in step)]
 
 
 def pullback_of(primitive: Primitive, xs: Sequence[Any], out: Any) -> tuple[Any, list[int]]:
-    """The pullback of a function with a kink, and which of its operands are the point."""
+    """The pullback of a function with a kink, and the numbers of the operands that are its
+    point."""
     builder = out.writer.builder
     start = len(builder.calls)
     primitive.vjp_along((), out, out, *xs)
@@ -170,7 +171,7 @@ def pullback_of(primitive: Primitive, xs: Sequence[Any], out: Any) -> tuple[Any,
 
 
 class Rules:
-    """The rules that one expansion uses: each is written once."""
+    """The forward rules used in one expansion, each of which is recorded once."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Rule] = {}
@@ -197,7 +198,8 @@ class Rules:
         outs: tuple[Aval, ...],
         sides: int = 0,
     ) -> bool:
-        """Whether the tangents depend on nothing that moves but the tangents of the operands."""
+        """Whether the result's tangents depend on the operands' tangents, and on no other value
+        that moves."""
         key = primitive, xs, moves, sides
         if key not in self._linear:
             rule = self.of(primitive, xs, moves, outs, sides)
@@ -208,7 +210,7 @@ class Rules:
         return self._linear[key]
 
     def _reaches(self, rule: Rule, active: set[Any]) -> bool:
-        """Whether nothing `active` has a part in the derivatives of what the rule gives."""
+        """Whether the rule's derivatives depend on nothing `active`."""
         for call in rule.tape.calls:
             moves = tuple([x in active for x in call.operands])
             outs = tuple([x.aval for x in call.outs])

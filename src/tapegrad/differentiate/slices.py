@@ -1,4 +1,4 @@
-"""All rows of a tape, some at a time: a loop computes a part of what has rows along an axis.
+"""All rows of a tape, some at a time: a loop computes part of the rows in each round.
 
     A = inverse(K)                           A = inverse(K)
     P = A @ S              -->               for k in range(size // count):
@@ -6,8 +6,8 @@
                                                  P = A[here] @ S
                                                  H[here] = P * ...
 
-What rows are made of is asked backwards: which axis of an operand the rows of a result are. What a
-round needs all of stands before the loop.
+The axes of rows are followed backwards, from results to operands. A value of which a round needs
+all is computed before the loop.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tapegrad.primitives.kinds import Contraction, Reduction, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Empty, SetWindow, Window
 
-DEEP = 4  # sums of so many products are quick
+DEEP = 4  # sums of so few products are quick
 
-Ways = dict[int, Sequence[int | None]]  # by the axis of a result, that of each operand, if any
+Ways = dict[int, Sequence[int | None]]  # axis of the result -> that of each operand, or None
 
 
 def in_slices(tape: Tape, size: int, kept: int, last: bool, count: int) -> Tape | None:
-    """The same tape, whose outputs behind those `kept` have `size` rows, as their first axis or
-    their `last` one; None if nothing can be computed in parts."""
+    """The same tape, computed in slices, whose outputs after the first `kept` have `size` rows, as
+    their first axis or, if `last`, as their last. None if nothing can be computed in slices."""
     ends = tape.outputs[kept:]
     if not all(isinstance(y, Var) for y in ends):
         return None
@@ -47,7 +47,7 @@ def in_slices(tape: Tape, size: int, kept: int, last: bool, count: int) -> Tape 
     for y in ends:
         arrays += builder.call(Empty(y.shape, y.dtype), [])
     done = 0
-    while done < size:  # the parts that are whole, and the last one
+    while done < size:  # the whole slices, then the rest
         rounds, width = max(1, (size - done) // count), min(count, size - done)
         body, given = _Round(needs, width, done).tape(tape, ends, rows)
         operands = [Literal(np.int64(rounds)), *arrays, *given]
@@ -57,7 +57,8 @@ def in_slices(tape: Tape, size: int, kept: int, last: bool, count: int) -> Tape 
 
 
 class _Needs:
-    """What is needed whole, and how what is needed in parts is made of parts."""
+    """The values that are needed whole, and for values needed in slices, the axes of their
+    operands."""
 
     def __init__(self, tape: Tape, kept: Sequence[Operand], ends: Mapping[Any, int]) -> None:
         self.whole: set[Operand] = {*kept, *[guard.operand for guard in tape.guards]}
@@ -66,7 +67,7 @@ class _Needs:
         for call in reversed(tape.calls):
             out = call.outs[0]
             ways = {axis: _operands(call, axis) for x in call.outs for axis in axes.get(x, {})}
-            p, again = call.primitive, _is_quick(call)  # then it may be computed twice
+            p, again = call.primitive, _is_quick(call)  # quick calls may be computed twice
             once = out not in self.whole and len(ways) == 1
             if ways and (again or once) and None not in ways.values():
                 self.ways[out] = ways  # type: ignore[assignment]
@@ -83,7 +84,7 @@ class _Needs:
 
 
 class _Round:
-    """The calls of a round."""
+    """Builds the calls of a round."""
 
     def __init__(self, needs: _Needs, width: int, start: int) -> None:
         self.needs, self.width, self.start = needs, width, start
@@ -118,7 +119,7 @@ class _Round:
         return found
 
     def _read(self, x: Operand, axis: int) -> Operand:
-        """A part of a value along an axis."""
+        """A slice of a value along an axis."""
         if (x, axis) not in self.parts:
             at, moves = self._at(x.shape, axis)
             operands = [self._whole(x), self.step]
@@ -139,8 +140,8 @@ class _Round:
 
 
 def _operands(call: Call, axis: int) -> Sequence[int | None] | None:
-    """Which axis of each operand a part of the result along an axis is made of a part of; None of
-    one that it needs whole. None if it isn't made of parts."""
+    """For each operand the axis along which a slice gives a slice of the result along `axis`; None
+    for an operand that is needed whole. None if the result can't be computed in slices."""
     p: Any = call.primitive
     if len(call.outs) > 1:
         return None
@@ -170,7 +171,7 @@ def _operands(call: Call, axis: int) -> Sequence[int | None] | None:
 
 
 def _is_quick(call: Call) -> bool:
-    """Whether it takes an operation or a few for each element."""
+    """Whether a call takes a few operations for each element."""
     p: Any = call.primitive
     if isinstance(p, Contraction):
         pairs = zip(p.terms[:2], call.operands, strict=True)
@@ -180,7 +181,7 @@ def _is_quick(call: Call) -> bool:
 
 
 def _resized(p: Any, axis: int, width: int) -> Any:
-    """The primitive that makes a part."""
+    """The primitive for a slice of the result."""
     if not isinstance(p, View):
         return p
     for name, entry in (("shape", width), ("index", Slice(0, width))):
@@ -191,5 +192,5 @@ def _resized(p: Any, axis: int, width: int) -> Any:
 
 
 def _place(index: Sequence[Any], axis: int) -> int:
-    """Where in an index the entry of an axis of its result stands."""
+    """The position in an index of the entry for an axis of its result."""
     return [k for k, entry in enumerate(index) if isinstance(entry, Slice)][axis]

@@ -1,4 +1,4 @@
-"""Taylor mode: the tape of a function becomes that of its coefficients along a line.
+"""Taylor mode: the tape of a function becomes the tape of its coefficients along a line.
 
     inp %1 = x                          inp %1 = x, %2 = x_1
         %3 = exp(%1)          -->           %3 = exp(%1)            y_0
@@ -6,11 +6,12 @@
                                             ...
     out %3                              out %3, %4, ...
 
-The arguments are series x_0 + x_1 t + ..., and `series` says how calls act on these. The work for n
-coefficients grows with n^2; derivatives of derivatives would be 2^n.
+The arguments are series x_0 + x_1 t + ..., and `series` defines how calls act on them. The work for
+n coefficients grows with n^2; nested derivatives would take 2^n.
 
-A kink is left to both sides: where they differ, a coefficient is the mean of those for t > 0 and
-for t < 0, as slopes are in all of tapegrad. Both are expanded, and what they share is one.
+At a kink the function is expanded on both sides. Where they differ, a coefficient is the mean of
+those for t > 0 and t < 0, as slopes are everywhere in tapegrad. Calls that both share are recorded
+once.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from tapegrad.primitives.views import BroadcastTo
 
 
 def expand(tape: Tape, wrt: Sequence[int], order: int, given: int = 1) -> Tape:
-    """The tape of the outputs, of their first coefficients, their second ones, up to `order`.
+    """The tape of the outputs, their first coefficients, their second ones, up to `order`.
 
     The first coefficients of the inputs `wrt` are further inputs, after the free ones and before
-    the captured ones; then their second ones, as far as they are `given`. The rest are 0.
+    the captured ones; then the second ones, up to order `given`. The rest are 0.
     """
     there = _expanded(tape, wrt, order, given, 1.0)
     if not there.kinked:
@@ -77,7 +78,7 @@ def _expanded(
 
 class _Expansion:
     """The series of a tape's variables, for t > 0 if `side` is 1, for t < 0 if it is -1. `kinked`
-    says whether that makes a difference."""
+    says whether the side makes a difference."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class _Expansion:
         ]
         self.tape, self.order, self.side = tape, order, side
         self.kinked = False
-        self.unknown = False  # whether a coefficient may be NaN because it isn't known
+        self.unknown = False  # whether a coefficient may be NaN because it is undefined
         self._whole = with_inputs(tape, unused(tape, avals), names, before=len(tape.captured))
         if onto is None:
             self.builder = Builder(f"series_{tape.name}")
@@ -122,7 +123,7 @@ class _Expansion:
     # ---- series
 
     def still(self, x: Operand) -> Series:
-        """What doesn't move: one series for each."""
+        """The constant series of a value: always the same object for the same value."""
         if x not in self._still:
             self._still[x] = Series(self.writer.node(x))
         return self._still[x]
@@ -131,7 +132,7 @@ class _Expansion:
         return self.still(x) if isinstance(x, Literal) else self._env[x]
 
     def add(self, call: Call) -> None:
-        """The series of a call's results."""
+        """Compute the series of a call's results."""
         self.writer.src, self.writer.reason = call.src, ""
         xs = [self.of(x) for x in call.operands]
         try:
@@ -153,7 +154,7 @@ class _Expansion:
         self._env.update(zip(call.outs, found, strict=True))
 
     def apply(self, primitive: Primitive, xs: Sequence[Series]) -> tuple[Series, ...]:
-        """The series of the results of a primitive: the same for the same operands."""
+        """The series of a primitive's results. The same operands give the same objects."""
         key = primitive, tuple(xs)
         if isinstance(primitive, Applied) and not primitive.ruled:
             return self._inside(primitive.tape, xs)
@@ -175,7 +176,7 @@ class _Expansion:
         return self._moved(primitive, xs, moves, starts)
 
     def _starts(self, primitive: Primitive, xs: Sequence[Node]) -> tuple[Node, ...]:
-        """The values; those of numbers that the tape knows are known, too."""
+        """The values of a primitive's results. Elementwise calls on literals are folded."""
         literals = [x.operand for x in xs if isinstance(x.operand, Literal)]
         if primitive.pointwise and len(literals) == len(xs):
             value: Any = quiet(primitive.evaluate)(*[x.value for x in literals])
@@ -199,7 +200,7 @@ class _Expansion:
     # ---- rules
 
     def written(self, rule: Rule, given: Sequence[Node]) -> list[Coefficient]:
-        """What a rule gives for nodes."""
+        """The results of a rule, applied to nodes."""
         env: dict[Operand, Operand] = dict(
             zip(rule.tape.inputs, [x.operand for x in given], strict=True)
         )
@@ -215,14 +216,14 @@ class _Expansion:
         return [None if x is None else self.writer.node(env.get(x, x)) for x in rule.outputs]
 
     def run(self, rule: Rule, given: Sequence[Series]) -> list[Series | None]:
-        """What a rule gives for series."""
+        """The results of a rule, applied to series."""
         reached = [self.still(self._reached(var, array)) for var, array in rule.given.items()]
         whole = with_inputs(rule.tape, list(rule.given), [""] * len(reached))
         found = iter(self._inside(whole, [*given, *reached]))
         return [None if x is None else next(found) for x in rule.outputs]
 
     def _inside(self, tape: Tape, given: Sequence[Series]) -> tuple[Series, ...]:
-        """The series of the outputs of a tape that stands for its calls."""
+        """The series of the outputs of a sub-tape that is inlined."""
         env: dict[Operand, Series] = dict(zip(tape.inputs, given, strict=True))
 
         def of(x: Operand) -> Series:
@@ -237,7 +238,7 @@ class _Expansion:
         return tuple(map(of, tape.outputs))
 
     def _reached(self, var: Var, array: Any) -> Var:
-        """The input for an array that a user's rule reached."""
+        """The input for an array that a user's rule captured."""
         captured = self.writer.captured
         if id(array) not in captured:
             captured[id(array)] = self.builder.fresh(var.aval), array
@@ -246,7 +247,7 @@ class _Expansion:
     # ---- loops
 
     def _loop(self, loop: Any, xs: Sequence[Series], order: int) -> tuple[Series, ...]:
-        """A loop that carries coefficients, too."""
+        """A loop that also carries coefficients."""
         operands = [x.start.operand for x in xs]
         given = loop.given(operands)
         first = len(operands) - len(given) - 1
@@ -297,7 +298,7 @@ class _Expansion:
         return tuple(series)
 
     def _turns(self, loop: Any, xs: Sequence[Series]) -> tuple[Series, ...]:
-        """A loop in a rule, of which coefficients are known one after the other."""
+        """A loop in a rule, whose coefficients are computed one after the other."""
         starts = self._starts(loop, [x.start for x in xs])
         orders: dict[int, tuple[Series, ...]] = {}
 
@@ -328,7 +329,7 @@ class _Expansion:
 
 
 class _Results:
-    """The results of a call, by its forward rule."""
+    """The results of a call, computed by its forward rule."""
 
     def __init__(
         self,
@@ -340,7 +341,7 @@ class _Results:
     ) -> None:
         self._expansion = expansion
         self._primitive, self._xs, self._moves, self._starts = primitive, xs, moves, starts
-        # A known number that moves is an operand of the rule as others are
+        # A literal that moves is an operand of the rule like any other.
         self._still = [
             isinstance(x.start.operand, Literal) and not flag
             for x, flag in zip(xs, moves, strict=True)
@@ -365,7 +366,7 @@ class _Results:
         )
 
     def _has_sides(self) -> bool:
-        """Whether the call has a kink, and is linear on either side of it."""
+        """Whether the call has a kink and is linear on each side of it."""
         primitive, operands = self._primitive, [x.start.operand for x in self._xs]
         if primitive.kink(operands) is None or isinstance(primitive, Turning):
             return False
@@ -411,7 +412,7 @@ class _Results:
         return [self._mended(m, y, k) for m, y in enumerate(found)]
 
     def _on_its_side(self, rule: Rule, whole: list[Node], steps: list[Node]) -> list[Coefficient]:
-        """The rule's results; NaN where the side is chosen by a coefficient that isn't known."""
+        """The rule's results; NaN where an undefined coefficient decides the side."""
         expansion, given = self._expansion, self._given(rule)
         if not expansion.unknown:
             return expansion.written(rule, [*whole, *steps, *given])
@@ -431,7 +432,7 @@ class _Results:
         return rules.of(self._primitive, self._types, moves, self._outs, sides)
 
     def _given(self, rule: Rule) -> list[Node]:
-        """The results and operands that the rule takes, where t is 0."""
+        """The results and operands that the rule takes, at t = 0."""
         others = [x.start for x, still in zip(self._xs, self._still, strict=True) if not still]
         return [*self._starts, *others]
 
@@ -439,12 +440,12 @@ class _Results:
         return -x if j % 2 and self._expansion.side < 0 else x
 
     def _mended(self, m: int, y: Coefficient, k: int) -> Coefficient:
-        """A coefficient where zeros stand, and where a length is 0."""
+        """The coefficient, corrected for strong zeros and for a length of 0."""
         if y is None:
             return None
         origin = self._primitive.ties.origin
         if origin is not None and (origin < 0 or (m == origin and k > 1)):
-            # A slope is 0 by convention, of which nothing follows for what comes after it.
+            # The slope is 0 by convention, which says nothing about later coefficients.
             self._expansion.unknown = True
             length = self._xs[origin].start if origin < 0 else self._starts[origin]
             there = length.equals(0)
@@ -452,7 +453,8 @@ class _Results:
                 there = BroadcastTo(y.shape)(Any_(tuple(range(there.ndim)))(there))
             return unless(there, y)
         if m == origin and isinstance(self._primitive, Norm | Elementwise):
-            # |x_1 t + x_2 t^2 + ...| = |t| |x_1| + ...: on either side it is another one.
+            # |x_1 t + x_2 t^2 + ...| = |t| |x_1| + ...: the sign of the coefficient depends on the
+            # side.
             self._expansion.kinked = True
             length = self._primitive.length(*[x[1] or zero_of(x.start) for x in self._xs])
             return where(self._starts[m].equals(0), self._sign(length, 1), y)

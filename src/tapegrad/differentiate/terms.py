@@ -1,10 +1,10 @@
-"""Terms: arrays with rows that are mostly zeros, by a formula for the row of each element.
+"""Terms: arrays with rows that are mostly zeros, stored as their nonzero elements and a formula.
 
     row = first + sum of strides * indices
 
-A term has the elements that aren't zeros. Its axes are those of a value, behind free ones, which
-count nothing but rows. Of a matrix x[i, j] with n columns the unit vectors are ones with the
-strides (n, 1); their sums over i are ones with a free axis of the stride n, and the stride 1.
+A term holds the elements that aren't zeros. Its axes are *free* ones, which only count rows,
+followed by those of a value. For a matrix x[i, j] with n columns the unit vectors are ones with the
+strides (n, 1); their sums over i are ones with a free axis of stride n, and the stride 1.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Rows:
     first: int
     extents: Shape  # of the free axes
     free: Shape  # their strides
-    strides: Shape  # of the value's axes: 0 where the row doesn't depend on an index
+    strides: Shape  # of the value's axes: 0 if the row doesn't depend on the index
 
     def numbers(self) -> Any:
-        """The rows of a term of which no other axis has a stride."""
+        """The rows of a term, if only free axes determine them."""
         found = np.array(self.first)
         for n, stride in zip(self.extents, self.free, strict=True):
             found = found[..., None] + stride * np.arange(n)
@@ -47,10 +47,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Parts:
-    """A value: the sum of its terms. Or, if it is something else in all other places, `beside`,
-    each term is the value in its places, and terms that meet somewhere agree there."""
+    """A value as a sum of terms.
 
-    terms: Mapping[Rows, Any]  # nodes, or products that aren't formed
+    If `beside` is given, the value is `beside` wherever no term is. Then each term is the whole
+    value at its positions, and terms agree where they overlap.
+    """
+
+    terms: Mapping[Rows, Any]  # nodes, or unformed products (`Outer`)
     beside: Any = None
 
     @property
@@ -63,12 +66,12 @@ class Parts:
 
     @property
     def formed(self) -> Parts:
-        """The same, all products of which are formed."""
+        """The value with all products formed."""
         return replace(self, terms={rows: formed(x) for rows, x in self.terms.items()})
 
 
 def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
-    """The sum of terms; None, if one of them isn't known."""
+    """The sum of these terms; None if one of them is None."""
     terms: dict[Rows, Node] = {}
     for pair in pairs:
         if pair is None:
@@ -79,8 +82,8 @@ def gathered(pairs: Iterable[tuple[Rows, Node] | None]) -> Parts | None:
 
 
 def freed(rows: Rows, node: Node) -> tuple[Rows, Node]:
-    """A term whose rows are those of free axes alone, the slowest first, and none backwards: each
-    axis with a stride gets a free one, and is on the diagonal of the two."""
+    """The term with rows from free axes only, slowest first and none reversed. Each axis with a
+    stride gets a free axis, and the elements are on the diagonal of the two."""
     shape = node.shape[len(rows.extents) :]
     for a, stride in enumerate(rows.strides):
         if not stride:
@@ -106,8 +109,8 @@ def freed(rows: Rows, node: Node) -> tuple[Rows, Node]:
 
 
 def apart_last(rows: Rows, node: Any) -> tuple[Rows, Any] | None:
-    """A term whose last axis doesn't say the row: if it did, the product with a unit matrix. None
-    if that would have to be formed."""
+    """The term with rows that don't depend on its last axis. If they did, it is multiplied by a
+    unit matrix. None if that would have to be formed."""
     *others, stride = rows.strides
     if not stride:
         return rows, node
@@ -123,7 +126,7 @@ def apart_last(rows: Rows, node: Any) -> tuple[Rows, Any] | None:
 
 
 def taken(node: Node, numbers: Any) -> Node:
-    """Some of the elements of a first axis."""
+    """Elements of the first axis by number."""
     rest = [Slice(0, n) for n in node.shape[1:]]
     if (part := _as_slice(numbers)) is not None:
         return GetItem((part, *rest))(node)
@@ -131,7 +134,7 @@ def taken(node: Node, numbers: Any) -> Node:
 
 
 def put(node: Node, numbers: Any, size: int) -> Node:
-    """The elements of a first axis in their places among so many zeros."""
+    """The elements of the first axis at these positions among `size` zeros."""
     shape = (size, *node.shape[1:])
     if (part := _as_slice(numbers)) is not None:
         return Place(shape, (part, *[Slice(0, n) for n in shape[1:]]))(node)
@@ -139,7 +142,7 @@ def put(node: Node, numbers: Any, size: int) -> Node:
 
 
 def _as_slice(numbers: Any) -> Slice | None:
-    """Numbers that grow and are equally far apart."""
+    """The slice that takes these numbers, if they increase by equal steps."""
     steps = np.diff(numbers)
     step = int(steps[0]) if len(steps) else 1
     if not len(numbers) or step <= 0 or (steps != step).any():
@@ -156,7 +159,7 @@ def rows_last(node: Node) -> Node:
 
 
 def with_last(node: Node, count: int = 1) -> Node:
-    """A value that broadcasts to a shape, with further axes of extent 1 behind its own."""
+    """The value with `count` further axes of extent 1 at the end."""
     return Reshape((*node.shape, *(1,) * count))(node) if node.shape else node
 
 
@@ -165,7 +168,7 @@ def row_major(shape: Shape) -> Shape:
 
 
 def effective(strides: Shape, shape: Shape) -> Shape:
-    """Strides, but for axes of one index."""
+    """The strides, with 0 for axes of extent 1."""
     return tuple([0 if n == 1 else stride for stride, n in zip(strides, shape, strict=True)])
 
 
@@ -174,7 +177,7 @@ def is_zero(x: Node) -> bool:
 
 
 def widened(x: Parts, shape: Shape) -> Parts:
-    """A value with axes in front, as broadcasting to a shape adds them."""
+    """The value with leading axes, as broadcasting to `shape` adds them."""
     terms = {}
     for rows, node in x.terms.items():
         further = len(shape) - len(rows.strides)
@@ -215,8 +218,8 @@ def number_of(first: int, strides: Shape, shape: Shape, like: Node) -> Node:
 
 
 def comparable(terms: Sequence[Rows]) -> bool:
-    """Whether terms have the same free axes, and are in one row only where these are alike: for
-    they count rows that are fewer than the strides of other axes."""
+    """Whether all terms have the same free axes, and two elements are in one row only if their free
+    indices are equal. That holds if free axes span fewer rows than the strides of the others."""
     if len({(rows.extents, rows.free) for rows in terms}) > 1:
         return False
     first = terms[0]
@@ -227,8 +230,8 @@ def comparable(terms: Sequence[Rows]) -> bool:
 
 
 def meet(one: Rows, other: Rows, shape: Shape, like: Node) -> Any:
-    """Whether an element of both terms, which are comparable, is in one row: True, False, or what
-    says it of each element."""
+    """Whether an element of two comparable terms is in the same row: True, False, or a node that
+    says so for each element."""
     if one == other:
         return True
     ahead = [a - b for a, b in zip(one.strides, other.strides, strict=True)]
@@ -244,7 +247,7 @@ def meet(one: Rows, other: Rows, shape: Shape, like: Node) -> Any:
 
 
 def summed_over(p: Any, rows: Rows, node: Any) -> tuple[Rows, Any]:
-    """A term summed up over axes; those with strides become free."""
+    """The term summed over the axes of `p`. Axes with strides become free."""
     count = len(rows.extents)
     if isinstance(node, Outer):
         left = [stride for a, stride in enumerate(rows.strides) if a not in p.axes]
@@ -269,7 +272,7 @@ def summed_over(p: Any, rows: Rows, node: Any) -> tuple[Rows, Any]:
 
 
 def _in_batch(p: Any, rows: Rows, node: Node) -> Any:
-    """What a primitive makes of a term, of which the free axes are a batch."""
+    """The primitive applied to a term, with the free axes as a batch."""
     count = len(rows.extents)
     if not count:
         return p(node)
@@ -280,7 +283,7 @@ def _in_batch(p: Any, rows: Rows, node: Node) -> Any:
 
 
 def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | None:
-    """A view of a term."""
+    """A view of a term, or None."""
     if isinstance(node, Outer) and (moved := _moved(p, node, shape)) is not None:
         return replace(rows, strides=(0,) * (moved.ndim - len(rows.extents))), moved
     found = _in_batch(p, rows, formed(node))
@@ -302,7 +305,7 @@ def viewed(p: Any, rows: Rows, node: Any, shape: Shape) -> tuple[Rows, Any] | No
 
 
 def _moved(p: Any, node: Outer, shape: Shape) -> Any:
-    """A view that has all of each axis of a value; None of another."""
+    """A view of a product that keeps each axis whole, or None for any other view."""
     out = p.aval(Aval(shape, node.dtype)).shape
     at = p.read(list(map(Affine.part, range(len(out)))), shape)
     alone = [k.index if isinstance(k, Affine) else None for k in at or ()]
@@ -313,8 +316,8 @@ def _moved(p: Any, node: Outer, shape: Shape) -> Any:
 
 
 def _reshaped(strides: Shape, shape: Shape, out: Shape) -> Shape | None:
-    """The strides of the same elements in another shape, where axes with strides are joined or cut
-    as they lie in memory."""
+    """The strides in another shape, if axes with strides are joined or split in memory order;
+    otherwise None."""
     found: list[int] = []
     for ours, theirs in _groups(shape, out):
         part = [strides[a] for a in ours]
@@ -328,7 +331,7 @@ def _reshaped(strides: Shape, shape: Shape, out: Shape) -> Shape | None:
 
 
 def _groups(shape: Shape, out: Shape) -> Iterator[tuple[list[int], list[int]]]:
-    """Axes of two shapes of as many elements, as few at a time as have as many elements."""
+    """The smallest groups of adjacent axes of the two shapes with equal numbers of elements."""
     a = b = 0
     while a < len(shape) or b < len(out):
         ours, theirs = ([a] if a < len(shape) else []), ([b] if b < len(out) else [])
@@ -344,7 +347,7 @@ def _groups(shape: Shape, out: Shape) -> Iterator[tuple[list[int], list[int]]]:
 
 
 def boxed(rows: Rows, node: Node, box: Any, shape: Shape) -> tuple[Rows, Node] | None:
-    """A term in a box among zeros, where each element is in the row that it was in."""
+    """A term placed in a box among zeros. Each element stays in its row."""
     first, strides = rows.first, iter(rows.strides)
     moved = []
     for k in box:
