@@ -58,6 +58,31 @@ def test_each_trace_with_what_has_changed():
     assert traces[4].endswith("has changed is argument 'x' (f8[4] --> f8[3])")
 
 
+def test_a_trace_is_told_from_what_came_closest():
+    """A branch further in is named, not where the last call went another way; nor a branch, where
+    the path was known with another value outside."""
+    global RATE
+
+    def f(x):
+        if x[0] > 0:
+            y = x * RATE if x[1] > 0 else x * 4.0
+            y = y * y if x[2] > 0 else y
+        else:
+            y = x
+        return np.sum(y)
+
+    RATE = 3.0
+    df = grad(f, compile="never")
+    df(X), df(-X), df(X * [1, -1, 1, 1]), df(X * [1, 1, -1, 1])
+    found = df.explain(X * [1, -1, -1, 1]).traces
+    lines = ("if x[0] > 0:", "x[1] > 0", "x[2] > 0", "x[2] > 0")
+    for text, line in zip(found[1:], lines, strict=True):
+        assert "a condition (explain_test.py:" in text and line in text
+    df(-X)
+    RATE = 5.0
+    assert "'RATE'" in df.explain(X).traces[-1]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

@@ -32,6 +32,7 @@ from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.retracing import (
     cause_of,
+    furthest,
     warn_of_kinds,
     warn_of_retracing,
     warn_of_state,
@@ -223,7 +224,7 @@ class Derived(Named):
                 return found[0]
             tried += since
         self.cache.count("misses")
-        self._tell(known[0] if known else None, variant, request, is_full, seconds)
+        self._tell(known, variant, request, is_full, seconds)
         found = variant.answer(self.root, request, fresh=True)
         if found is not None:
             relatives.leave(self.owner, self.path, request, variant)
@@ -239,23 +240,25 @@ class Derived(Named):
 
     def _tell(
         self,
-        last: Variant | None,
+        known: Sequence[Variant],
         variant: Variant,
         request: Request,
         is_full: bool,
         seconds: float,
     ) -> None:
         """Say that the function was traced, and what keeps changing if it is again and again;
-        `last` was the variant before, of the same kind of arguments."""
+        `known` were the variants for the same kind of arguments."""
+        last = known[0] if known else None
+        near = furthest(known, self.root, request) if known else None
         before = self.cache.before(request.key) if last is None else None
-        cause, calls = cause_of(last, self.root, request, before), len(variant.tape.calls)
+        cause, calls = cause_of(near, self.root, request, before), len(variant.tape.calls)
         told = {"calls": calls, "seconds": seconds}
         self.front.note(cause.event("trace", self.__name__, f"{calls} calls", **told))
         keys = self.cache.many()
         if keys:
             warn_of_kinds(self.__name__, request.words, keys)
         if is_full:
-            warn_of_retracing(self.__name__, last, self.root, request)
+            warn_of_retracing(self.__name__, near, self.root, request)
         elif last is not None:
             word = last.state.broken(self.root, request.args, request.kwargs)
             if word in last.state.inside:  # what a package reads changes from call to call

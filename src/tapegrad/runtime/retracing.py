@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.handlers import let_through
+from tapegrad.core.locks import remembered
 from tapegrad.core.log import Event
 from tapegrad.core.request import leaf_key
 from tapegrad.core.trees import is_traced
-from tapegrad.ir.tape import Aval, Guard, Tape
+from tapegrad.core.values import same_bits
+from tapegrad.ir.tape import Aval, Call, Guard, Tape
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.guards.checked import shown
 from tapegrad.observe.program.source import at_source
-from tapegrad.optimize.dce import remove_dead
+from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.runtime import cache
 from tapegrad.tracing.runs.traced import plain_value
 
@@ -91,8 +95,8 @@ class Cause:
 
 
 def cause_of(last: Variant | None, root: Any, request: Request, before: Any = None) -> Cause:
-    """Why a call found no variant; `last` was the one before, of the same kind of arguments, and
-    `before` the key of the last other kind."""
+    """Why a call found no variant; `last` is one for the same kind of arguments, and `before` the
+    key of the last other kind."""
     if last is None:
         return _other_kind(request, before)
     word, old, new = last.state.difference(root, request.args, request.kwargs)
@@ -105,6 +109,59 @@ def cause_of(last: Variant | None, root: Any, request: Request, before: Any = No
         if found is not None:
             return _unlike(last, *found)
     return _broken_guard(last, request.inputs)
+
+
+def furthest(known: Sequence[Variant], root: Any, request: Request) -> Variant:
+    """Of variants for this kind of arguments, none of which answers the call: the one that it goes
+    along with the longest, so that what differs there is new."""
+
+    def way(variant: Variant) -> tuple[float, bool]:
+        state = variant.state
+        holds = not state.asks and state.holds(root, request.args, request.kwargs)
+        return _passed(variant, request.inputs), holds
+
+    return known[0] if len(known) == 1 else max(known[: cache.MAX_VARIANTS], key=way)
+
+
+def _passed(variant: Variant, leaves: Sequence[Any]) -> float:
+    """How many guards of a variant's tape hold, in the order of the program, until one doesn't;
+    infinity if all do."""
+    captured, tape, asked = variant.traced.captured, variant.tape, _guards_of(variant.tape)
+    if [leaf_key(x) for x in captured] != variant.derivation.outside:
+        return 0
+    values = [*map(plain_value, leaves), *captured]
+    given: dict[Any, Any] = dict(zip(tape.inputs, values, strict=True))
+    broken = [
+        k
+        for k, guard in enumerate(tape.guards)
+        if guard.operand in given and not same_bits(given[guard.operand], guard.expected)
+    ]
+    try:
+        _, guard = run(asked, values)
+    except Exception as error:  # a guard that doesn't hold may see to it that this can be computed
+        let_through(error)
+        return min(broken, default=0)
+    if guard in tape.guards:
+        broken.append(tape.guards.index(guard))
+    elif guard is not None:  # it is one of a loop's: those before that hold
+        known: set[Any] = {*tape.inputs}
+        for call in itertools.takewhile(lambda call: not _has(call, guard), asked.calls):
+            known.update(call.outs)
+        broken.append(sum(x.operand in known for x in tape.guards))
+    return min(broken, default=math.inf)
+
+
+def _has(call: Call, guard: Guard) -> bool:
+    inner = call.primitive.tapes
+    return any(guard in t.guards or any(_has(x, guard) for x in t.calls) for t in inner)
+
+
+@remembered
+def _guards_of(tape: Tape) -> Tape:
+    """A tape that computes what the guards of another one ask for, and nothing else. Those of
+    inputs aren't among them."""
+    guards = tuple([x for x in tape.guards if x.operand not in tape.inputs])
+    return prune(replace(tape, outputs=(), output_names=(), guards=guards, into=()))
 
 
 def _unlike(last: Variant, number: int, now: Any) -> Cause:
@@ -143,7 +200,8 @@ def _other_kind(request: Request, before: Any) -> Cause:
 def warn_of_retracing(
     name: str, last: Variant | None, root: Callable[..., Any], request: Request
 ) -> None:
-    """Say why a call of `name` found no variant among those kept; `last` was the one before."""
+    """Say why a call of `name` found no variant among those kept; `last` is the one that came
+    closest."""
     if last is None:
         why = (
             f"with more than {cache.MAX_SIGNATURES} kinds of arguments: their shapes, dtypes, "
