@@ -330,8 +330,41 @@ def test_keyword_arguments_and_defaults():
     equal(df(X, Y, 2.0), 2 * Y)
     equal(df(X, y=Y, scale=3.0), 3 * Y)
     equal(df(X, scale=3.0, y=Y), 3 * Y)
+    equal(df(x=X, y=Y), Y)
     with pytest.raises(ArgumentError, match="0 positional arguments were passed"):
-        df(x=X, y=Y)
+        grad(lambda *, x: np.sum(x))(x=X)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_what_is_passed_by_name_may_be_passed_by_position(compile):
+    """The calls f(x, y) and f(x, y=y) have one trace."""
+
+    def f(x, y, scale=1.0, *, power=1.0):
+        return np.sum(x * y) * scale**power
+
+    df = tg.grad(f, compile=compile)
+    for _ in range(3):
+        equal(df(X, Y, 3.0), 3 * Y)
+        equal(df(X, scale=3.0, y=Y), 3 * Y)
+        equal(df(scale=3.0, y=Y, x=X), 3 * Y)
+        assert df.lower(X, y=Y, scale=3.0).tape.inputs == df.tape.inputs
+    assert df.cache_info().traces == df.cache_info().variants == 1
+    equal(df(X, Y, power=2.0, scale=3.0), 9 * Y)
+    equal(df(X, Y, 3.0, power=2.0), 9 * Y)
+    assert df.cache_info().traces == 2
+    equal(grad(f, argnums=1)(X, y=Y), X)
+    equal(grad(f, argnums=-1)(X, y=Y), Y)  # the last of those by position
+    equal(tg.hvp(lambda x, y: np.sum(x**2 * y))(X, X, y=Y), 2 * X * Y)
+
+    def g(y, x):
+        return np.sum(x * x * y)
+
+    equal(grad(g)(y=Y, x=X), X * X)
+    dg = grad(g)
+    g.__code__ = (lambda x, y: np.sum(x * x * y)).__code__
+    equal(dg(X, y=Y), 2 * X * Y)
+    with pytest.raises(TypeError, match="multiple values"):
+        df(X, x=X, y=Y)
 
 
 def test_variable_arguments():

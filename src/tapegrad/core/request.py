@@ -130,6 +130,35 @@ def argument_names(f: Callable[..., Any], count: int) -> list[str]:
     return named[:count]
 
 
+class Names:
+    """The names by which a plain function may be passed what else is passed by position."""
+
+    def __init__(self, f: Any) -> None:
+        self.f, self.code = f, f.__code__
+        self.names: tuple[str, ...] = self.code.co_varnames[: self.code.co_argcount]
+
+    @staticmethod
+    def of(f: Callable[..., Any]) -> Names | None:
+        """Those of a function; None where it says another signature, or takes some by position."""
+        is_plain = type(f) is types.FunctionType and not f.__dict__
+        return Names(f) if is_plain and not f.__code__.co_posonlyargcount else None
+
+    def by_position(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments, with those by position that are passed by name and come next. They
+        are taken from `kwargs`.
+
+        f(x, n=3)    -->    f(x, 3)
+        """
+        if self.f.__code__ is self.code:
+            for name in self.names[len(args) :]:
+                if name not in kwargs:
+                    break
+                args = (*args, kwargs.pop(name))
+        return args, kwargs
+
+
 def describe(f: Callable[..., Any]) -> str:
     """The function's name, for messages."""
     return getattr(f, "__name__", type(f).__name__)

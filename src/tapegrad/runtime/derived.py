@@ -17,7 +17,7 @@ from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.named import Named
-from tapegrad.core.request import Request, describe
+from tapegrad.core.request import Names, Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.foreign import answers, one_call
@@ -68,6 +68,7 @@ class Derived(Named):
         transformation.check(f)
         self.f = f
         self.transformation = transformation
+        self.names = Names.of(f) if transformation.numbers_names() else None
         # A derivative of a derivative belongs to the function at the bottom: `grad(f)` may be
         # made anew at each call.
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
@@ -107,6 +108,8 @@ class Derived(Named):
         if traces.running:
             return self._slow(args, kwargs)
         try:
+            if kwargs and self.names is not None:
+                args, kwargs = self.names.by_position(args, kwargs)
             front = self.front
             recent = () if kwargs else front.recent
             for entry in recent or (front.named if kwargs else front.of_shapes(shapes_of(args))):
@@ -150,6 +153,8 @@ class Derived(Named):
         return None
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
+        if kwargs and self.names is not None:
+            args, kwargs = self.names.by_position(args, {**kwargs})
         args, kwargs = self.transformation.completed(self.f, args, kwargs)
         return Request(self.f, args, kwargs)
 

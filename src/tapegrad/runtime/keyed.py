@@ -46,8 +46,10 @@ class Keyed(Derived):
         if traces.running:
             return self._slow(args, kwargs)
         try:
-            front = self.front
-            _, place = place_of(args, kwargs, self._chosen(args, kwargs))
+            chosen, front = self._chosen(args, kwargs), self.front
+            if kwargs and self.names is not None:
+                args, kwargs = self.names.by_position(args, kwargs)
+            _, place = place_of(args, kwargs, chosen)
             for entry in front.of_shapes(place):
                 try:
                     result = entry.call(self.root, args, kwargs)

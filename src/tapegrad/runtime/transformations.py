@@ -54,6 +54,11 @@ class Transformation:
     def check(self, f: Callable[..., Any]) -> None:
         """An `ArgumentError` if it can't be made of this function."""
 
+    def numbers_names(self) -> bool:
+        """Whether a call's arguments are those of the function, and what is passed by name may as
+        well be passed by position."""
+        return False
+
     def completed(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -163,6 +168,9 @@ class Jit(Transformation):
     """The function itself."""
 
     name = "jit"
+
+    def numbers_names(self) -> bool:
+        return type(self) in (Jit, Changed)
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import playable
@@ -286,6 +294,9 @@ class Gradient(Transformation):
 
     def check(self, f: Callable[..., Any]) -> None:
         self._chosen.check(f)
+
+    def numbers_names(self) -> bool:
+        return not self.further and all(isinstance(a, str) or a >= 0 for a in self._chosen.each)
 
     def completed(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
