@@ -19,7 +19,7 @@ from tapegrad.core.statics import Keyed, static_key
 from tapegrad.derivatives import vjp
 from tapegrad.errors import ArgumentError, ConversionError
 from tapegrad.mapping import vmap
-from tapegrad.runtime.derived import checked_mode
+from tapegrad.runtime.checks import checked_mode
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from tapegrad.errors import ArgumentError
 from tapegrad.runtime import relatives
 from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
-from tapegrad.runtime.derived import Derived, set_default_mode
+from tapegrad.runtime.checks import set_default_mode
+from tapegrad.runtime.derived import Derived
 from tapegrad.typing import Compile
 
 

@@ -11,9 +11,9 @@ from tapegrad.core.request import Request
 from tapegrad.derivatives import vjp
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, RandomnessError
-from tapegrad.runtime.checks import checked_checkpoint
+from tapegrad.runtime.checks import checked_checkpoint, checked_mode
 from tapegrad.runtime.chosen import Argnums, checked_argnums
-from tapegrad.runtime.derived import Derived, checked_mode, derived
+from tapegrad.runtime.derived import Derived, derived
 from tapegrad.typing import Checkpoint, Compile
 
 Function = Callable[..., Any]

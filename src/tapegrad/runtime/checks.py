@@ -1,7 +1,8 @@
-"""Whether what a traced function returned can be differentiated, and as it is asked for."""
+"""Whether what users ask for can be: of results, what is kept of them, and how it is compiled."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,3 +134,30 @@ def checked_bytes(most: Any) -> int | None:
     if not whole or most < 0:
         raise ArgumentError(f"max_bytes is a number of bytes, from 0 up, or None, not {most!r}")
     return int(most)
+
+
+MODES = ("auto", "always", "never")
+_default = ""  # the mode of compiling that `set_compile` has said
+
+
+def checked_mode(compile: Any) -> str:
+    """The mode of compiling, which for None is the default; an ArgumentError for what is none."""
+    if compile is None:
+        compile = _default or default_mode()
+    if compile not in MODES:
+        raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
+    mode: str = compile
+    return mode
+
+
+def default_mode() -> str:
+    """What TAPEGRAD_COMPILE says; "auto" where there is no such variable of the environment."""
+    given = os.environ.get("TAPEGRAD_COMPILE") or "auto"
+    if given not in MODES:
+        raise ArgumentError(f"TAPEGRAD_COMPILE is {given!r}, and not one of {', '.join(MODES)}")
+    return given
+
+
+def set_default_mode(compile: str | None) -> None:
+    global _default
+    _default = "" if compile is None else checked_mode(compile)

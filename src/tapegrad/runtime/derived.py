@@ -6,7 +6,6 @@ guards hold. If there is none, the function is traced, which is an ordinary NumP
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
 from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
+from tapegrad.runtime.checks import checked_mode
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.retracing import (
@@ -454,33 +454,6 @@ class Derived(Named):
             f"{self.__name__} has no tape: it wasn't called yet, or its cache was cleared. Call "
             "it, or ask lower(...) of it with the arguments of a call"
         )
-
-
-MODES = ("auto", "always", "never")
-_default = ""  # the mode of compiling that `set_compile` has said
-
-
-def checked_mode(compile: Any) -> str:
-    """The mode of compiling, which for None is the default; an ArgumentError for what is none."""
-    if compile is None:
-        compile = _default or default_mode()
-    if compile not in MODES:
-        raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
-    mode: str = compile
-    return mode
-
-
-def default_mode() -> str:
-    """What TAPEGRAD_COMPILE says; "auto" where there is no such variable of the environment."""
-    given = os.environ.get("TAPEGRAD_COMPILE") or "auto"
-    if given not in MODES:
-        raise ArgumentError(f"TAPEGRAD_COMPILE is {given!r}, and not one of {', '.join(MODES)}")
-    return given
-
-
-def set_default_mode(compile: str | None) -> None:
-    global _default
-    _default = "" if compile is None else checked_mode(compile)
 
 
 def called(f: Any, transformation: Transformation, compile: str | None, *args: Any) -> Any:

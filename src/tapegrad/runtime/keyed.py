@@ -14,7 +14,8 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.cache import place_of
-from tapegrad.runtime.derived import Derived, checked_mode
+from tapegrad.runtime.checks import checked_mode
+from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.tracing.recording import trace as traces

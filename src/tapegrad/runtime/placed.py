@@ -18,7 +18,8 @@ from tapegrad.core.named import Named
 from tapegrad.core.trees import flatten, flatten_with_paths
 from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.observe.program.source import at_line
-from tapegrad.runtime.derived import Derived, checked_mode
+from tapegrad.runtime.checks import checked_mode
+from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.keyed import Key, Keyed, derived_by
 from tapegrad.runtime.transformations import Gradient, Into, Transformation
 from tapegrad.runtime.watched import Debug, Watched, checked_debug

@@ -37,8 +37,8 @@ from tapegrad.observe.guards.state import State
 from tapegrad.observe.observer import unobserved
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
 from tapegrad.runtime.cache import Front
-from tapegrad.runtime.checks import value_part
-from tapegrad.runtime.derived import called, checked_mode
+from tapegrad.runtime.checks import checked_mode, value_part
+from tapegrad.runtime.derived import called
 from tapegrad.runtime.directional import Pushforward, as_vectors, with_value
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.halves import kept_so

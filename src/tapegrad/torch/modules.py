@@ -14,7 +14,8 @@ from tapegrad.core import trees
 from tapegrad.core.late import CALLS, LINEAR_MAPS, load
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
-from tapegrad.runtime.derived import Derived, checked_mode
+from tapegrad.runtime.checks import checked_mode
+from tapegrad.runtime.derived import Derived
 from tapegrad.torch.tensors import Tensor, as_array, as_tensor, conjugate, is_real
 
 
