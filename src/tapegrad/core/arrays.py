@@ -1,6 +1,7 @@
-"""Which arrays can be traced: those that hold numbers and behave as ndarrays do.
+"""The arrays that can be traced: those that hold numbers and behave like ndarrays.
 
-Types are asked for with `type`: a traced value's `__class__` says what it stands for.
+Types are looked up with `type`, since a traced value's `__class__` is that of the value it stands
+for.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 KNOWN = "booleans, integers, float32, float64, complex64 and complex128, and float16 as float32"
-BITS = np.dtype(np.uint16)  # what kernels take half-precision numbers for
+BITS = np.dtype(np.uint16)  # half-precision numbers are passed to kernels as their bits
 
-# What a subclass may define without computing differently from an ndarray.
+# Attributes that a subclass may define and still compute like an ndarray.
 HARMLESS = {
     *("__new__", "__init__", "__del__", "__init_subclass__", "__class_getitem__"),
     *("__doc__", "__module__", "__dict__", "__firstlineno__", "__static_attributes__"),
@@ -25,22 +26,22 @@ HARMLESS = {
 
 
 def is_known(dtype: np.dtype) -> bool:
-    """Whether there are rules for numbers of this dtype."""
+    """Whether tapegrad has rules for numbers of this dtype."""
     if dtype.kind == "c":
         return dtype.itemsize <= 16
     return dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.type is not np.float16
 
 
 def is_half(dtype: np.dtype) -> bool:
-    """Whether this is float16, or bfloat16 of ml_dtypes: numbers are kept so, and computed with in
-    float32."""
-    if dtype.num <= 22:  # NumPy's others
+    """Whether this is float16, or ml_dtypes' bfloat16. Such numbers are stored in half precision
+    and computed in float32."""
+    if dtype.num <= 22:  # NumPy's other dtypes
         return False
     return dtype.type is np.float16 or (dtype.name == "bfloat16" and dtype.kind == "V")
 
 
 def computed_in(dtype: np.dtype) -> np.dtype:
-    """The dtype in which numbers of this one are on a tape: float32 for half precision."""
+    """The dtype that numbers of this dtype have on a tape: float32 for half precision."""
     return _SINGLE if is_half(dtype) else dtype
 
 
@@ -48,17 +49,19 @@ _SINGLE = np.dtype(np.float32)
 
 
 def in_kernels(dtype: np.dtype) -> np.dtype:
-    """As what kernels have arrays of a dtype: of half precision, as the bits of its numbers."""
+    """The dtype in which kernels take arrays of this dtype: uint16 for half precision, as the
+    bits."""
     return BITS if is_half(dtype) else dtype
 
 
 def native(dtype: np.dtype) -> np.dtype:
-    """The dtype in the machine's byte order, which is that of every value on a tape."""
+    """The dtype in the machine's byte order, which all values on a tape have."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def plain(x: Any) -> Any:
-    """An array as an ndarray in the machine's byte order: itself, a view or a copy. Else `x`."""
+    """An array as an ndarray in the machine's byte order: itself, a view or a copy. Anything else
+    is returned as it is."""
     kind = type(x)
     if not issubclass(kind, np.ndarray) or (kind is np.ndarray and x.dtype.isnative):
         return x
@@ -66,7 +69,7 @@ def plain(x: Any) -> Any:
 
 
 def read(x: Any) -> Any:
-    """The same with numbers of half precision as float32, as a trace has them."""
+    """`plain`, with half-precision numbers as float32, as traces have them."""
     x = plain(x)
     numeric = isinstance(x, (np.ndarray, np.generic))
     return x.astype(_SINGLE) if numeric and is_half(x.dtype) else x
@@ -74,7 +77,7 @@ def read(x: Any) -> Any:
 
 @cache
 def own_behaviour(kind: type) -> str:
-    """What a subclass of ndarray does in a way of its own: the name of a method, or nothing."""
+    """The name of a method that a subclass of ndarray overrides in a way that matters, or ""."""
     for base in kind.__mro__:
         if base in (np.ndarray, np.memmap):  # a memmap only closes its file
             break
@@ -85,7 +88,8 @@ def own_behaviour(kind: type) -> str:
 
 
 def objection(x: Any) -> tuple[str, str] | None:
-    """Why an array or number can't be traced, after its name: what it is, and what to do."""
+    """The reason why an array or number can't be traced, and the advice, to follow its name; or
+    None."""
     kind: Any = type(x)
     if kind.__name__ == "MaskedConstant" and issubclass(kind, np.ndarray):  # `np.ma` loads modules
         return "is np.ma.masked, a masked element", (
@@ -102,7 +106,7 @@ def objection(x: Any) -> tuple[str, str] | None:
         )
     if not issubclass(kind, (np.ndarray, np.generic)) or issubclass(kind, np.character):
         return None
-    if kind is np.ndarray and x.dtype.kind in "SU":  # of strings, which isn't traced
+    if kind is np.ndarray and x.dtype.kind in "SU":  # an array of strings is static
         return None
     if x.dtype.kind == "O":
         return "is an array of dtype object", (
@@ -119,7 +123,7 @@ def objection(x: Any) -> tuple[str, str] | None:
 
 
 def is_foreign(x: Any) -> bool:
-    """Whether an object isn't an array, but NumPy would make one of it: what it holds would be
+    """Whether an object isn't an array, but NumPy would convert it to one. Its contents would be
     read once, when the function is traced, and not again."""
     if isinstance(x, (np.ndarray, np.generic)):
         return False

@@ -23,17 +23,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OWN = (_HERE, "<tapegrad ")  # the package, and the code that it generates
-# What tapegrad raises by mistake alone. Whoever mends it needs to see where.
+# In tapegrad's own code these are faults, and their full traceback is needed to mend them.
 _FAULTS = (NameError, KeyError, RecursionError)
 FULL = bool(os.environ.get("TAPEGRAD_DEBUG")) or os.environ.get("TAPEGRAD_TRACEBACK") == "full"
 
 
 def shorten(error: BaseException | None) -> None:
-    """Leave tapegrad's frames out of the traceback of an error, and of those that it comes from.
-    One that tapegrad has caught to say it better is left out whole. Inside of a function that is
-    traced nothing is: who traces it may look at the frames."""
+    """Remove tapegrad's frames from the traceback of an error, and of its causes.
+
+    An error that tapegrad caught to raise a clearer one is left out completely. Inside of a
+    function that is being traced nothing is removed, since the tracing code may look at the frames.
+    """
     hidden = FULL or _is_inside()
-    seen: set[int] = set()  # a chain may go round, where an error was raised from a later one
+    seen: set[int] = set()  # a chain of causes may have a cycle
     while error is not None and not hidden and id(error) not in seen:
         seen.add(id(error))
         caught = error.__context__
@@ -47,7 +49,7 @@ def shorten(error: BaseException | None) -> None:
 
 
 def short_traceback(function: F) -> F:
-    """A public function whose errors show the user's frames alone."""
+    """Wrap a public function so that its errors show the user's frames only."""
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -61,13 +63,13 @@ def short_traceback(function: F) -> F:
 
 
 def _is_inside() -> bool:
-    """Whether the public function that was called was called by one that tapegrad calls."""
+    """Whether the public function was called from code that tapegrad itself runs."""
     owners = [_is_own_file(file) for file in _files()]
     return True in owners[owners.index(False) :] if False in owners else False
 
 
 def _files() -> Iterator[str]:
-    """The files of the frames that run, innermost first."""
+    """The files of the running frames, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame.f_code.co_filename
@@ -80,7 +82,8 @@ def _was_caught_here(error: BaseException) -> bool:
 
 
 def _is_fault(error: BaseException) -> bool:
-    """Whether a fault of tapegrad's own is likely: what Python raises for one, in its code."""
+    """Whether an error is likely to be a fault of tapegrad: an InternalError, or one of `_FAULTS`
+    in its own code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -89,7 +92,7 @@ def _is_fault(error: BaseException) -> bool:
 
 
 def _users(trace: TracebackType | None) -> TracebackType | None:
-    """The frames of a traceback that aren't tapegrad's."""
+    """The traceback without tapegrad's frames."""
     kept = []
     while trace is not None:
         if not _is_own(trace.tb_frame):

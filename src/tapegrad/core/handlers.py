@@ -1,8 +1,7 @@
-"""Signals' handlers, which may come in the middle of any line of Python, and raise.
+"""Signal handlers, which may run between any two lines of Python, and raise.
 
-That is how a time limit is set, and how Ctrl-C is told from other errors. What a handler raises is
-meant for the user's program, wherever it came; code that goes on after an error of its own lets it
-through.
+Time limits and Ctrl-C work in this way. An error that a handler raises is meant for the user's
+program, wherever it is raised. So code that catches errors and goes on lets such an error through.
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ _T = TypeVar("_T")
 
 
 def quiet(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A function that runs without NumPy's warnings of floating point, as under
+    """A function that runs without NumPy's floating-point warnings, as under
     `np.errstate(all="ignore")`.
 
-    What NumPy does is a variable of the context. `errstate` puts it back in Python code, before
-    which a handler may raise, and the program would stay without warnings; a context is left in C.
+    NumPy keeps that setting in a context variable. `errstate` restores it in Python code; if a
+    handler raised just before that, the program would stay without warnings. A context is left in C
+    code.
     """
 
     @functools.wraps(function)
@@ -36,16 +36,17 @@ def quiet(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def quiet_here(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """The same for calls from here alone: where there are no warnings, the function as it is."""
+    """`quiet` for calls from this point only: if warnings are off already, the function itself."""
     here = any(variable.get() is value for variable, _, value in _ERRORS)
     return function if here else quiet(function)
 
 
 def ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
-    """The result of a call without NumPy's warnings, in a context that is left behind it.
+    """The result of a call without NumPy's warnings. Runs in a context that is discarded
+    afterwards.
 
-    `np.seterr` takes two microseconds. Where the context holds NumPy's default, its variable is set
-    to the value that `seterr` has given it once.
+    `np.seterr` takes two microseconds. If the context has NumPy's default, its variable is set to
+    the value that `seterr` would give it.
     """
     for variable, default, value in _ERRORS:
         if variable.get() is default:
@@ -56,8 +57,8 @@ def ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
 
 
 def _errors() -> list[tuple[ContextVar[Any], Any, Any]]:
-    """NumPy's variable for errors of floating point, its default, and its value where they are
-    ignored. Empty where NumPy keeps them elsewhere."""
+    """NumPy's context variable for floating-point errors, its default, and the value for ignoring
+    them. Empty if NumPy keeps the setting elsewhere."""
     ignored = Context()
     ignored.run(np.seterr, all="ignore")
     if len(ignored) != 1:
@@ -70,8 +71,8 @@ _ERRORS = _errors()
 
 
 def let_through(error: BaseException) -> None:
-    """Raise an error again, if a signal's handler has raised it. One that it has raised within a
-    function written in C, Python tells as a SystemError with that as its context."""
+    """Raise an error again if a signal handler raised it. If that was inside a function written in
+    C, Python reports a SystemError with the error as its context."""
     if isinstance(error, SystemError) and error.__context__ is not None:
         let_through(error.__context__)
     trace = error.__traceback__
@@ -83,7 +84,7 @@ def let_through(error: BaseException) -> None:
 
 
 def _codes() -> set[CodeType]:
-    """What runs when a signal comes."""
+    """The codes of all signal handlers."""
     found = set()
     for handler in filter(callable, map(getsignal, range(1, NSIG))):
         while isinstance(handler, functools.partial):

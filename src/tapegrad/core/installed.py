@@ -1,7 +1,7 @@
-"""Whose code a file holds: Python's own library's, an installed package's, or the program's.
+"""The owner of a file: Python's standard library, an installed package, or the user's program.
 
-A package is installed where a folder is called so, or where its record lies beside it in a folder
-that Python searches, as `pip install --target` leaves it:
+A package is installed if a folder above it is named `...-packages`, or if its record is beside it
+in a folder on Python's path, as `pip install --target` leaves it:
 
     .../site-packages/numpy/linalg/_linalg.py                      -->  .../site-packages/numpy
     app/numpy/linalg/_linalg.py, app/numpy-2.4.0.dist-info/RECORD  -->  app/numpy
@@ -21,7 +21,7 @@ PYTHONS = sysconfig.get_paths()["stdlib"] + os.sep
 
 @lru_cache(maxsize=8192)
 def package_of(file: str) -> str:
-    """The folder, or the file, of the installed package that a file is in; empty if in none."""
+    """The folder or file of the installed package that contains a file, or ""."""
     parts = file.split(os.sep)
     for k, part in enumerate(parts[:-1]):
         if part.endswith("-packages"):
@@ -34,22 +34,22 @@ def package_of(file: str) -> str:
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file is an installed package's."""
+    """Whether a file belongs to an installed package."""
     return bool(package_of(file))
 
 
 def is_pythons(file: str) -> bool:
-    """Whether a file is of Python's own library."""
+    """Whether a file belongs to Python's standard library."""
     return file.startswith(PYTHONS) and not is_installed(file)
 
 
 @cache
 def _recorded(folder: str) -> frozenset[str]:
-    """Names in a folder that the records of installed packages have."""
+    """The names in a folder that belong to installed packages, according to their records."""
     names: set[str] = set()
     try:
         records = [name for name in os.listdir(folder or os.sep) if name.endswith(".dist-info")]
-    except OSError:  # an archive, or nothing any more
+    except OSError:  # an archive, or a folder that is gone
         return frozenset()
     for name in records:
         try:
@@ -61,8 +61,8 @@ def _recorded(folder: str) -> frozenset[str]:
 
 
 def file_of_function(f: FunctionType) -> str:
-    """The file of a function's code; of one that a text was run for, as some decorators do, that of
-    the module that it says it is of."""
+    """The file of a function's code. For code generated from text, as by some decorators, the file
+    of the function's module."""
     file = f.__code__.co_filename
     if file.startswith("<"):
         file = str(getattr(sys.modules.get(f.__module__), "__file__", None) or file)

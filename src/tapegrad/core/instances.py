@@ -1,10 +1,10 @@
-"""Which objects are trees besides Python's containers: instances of dataclasses, of named tuples
-with more to them, and of classes that were declared to be trees.
+"""Instances that are trees, besides Python's containers: dataclasses, subclasses of named tuples,
+and classes declared to be trees.
 
-A tree by its *fields* has attributes for branches. What else an instance holds are *notes*: they
-are neither traced nor differentiated, and go where the instance goes. A tree by *functions* is
-taken apart and put together by functions of its class's author; what these keep besides the
-branches are notes too.
+A tree by *fields* has attributes as its branches. Its other attributes are *notes*: they aren't
+traced or differentiated, and stay with the instance. A tree by *functions* is flattened and
+unflattened by functions of its class's author; whatever these return besides the branches are notes
+too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _SLOT = types.MemberDescriptorType
 
 @dataclass(frozen=True)
 class Fields:
-    """A tree by its fields: the `names` of the attributes that are branches. Where one of `may` is
-    an integer or a string, it is a note. Those that are `wanted` must be there. The fields that are
-    `static` are notes, in classes that derive from this one too."""
+    """A tree by fields: `names` are the attributes that are branches.
+
+    A field in `may` is a note if its value is an integer or a string. If `wanted`, every field must
+    be present. Fields in `static` are notes, in subclasses too.
+    """
 
     names: tuple[str, ...]
     may: Collection[str] = ()
@@ -40,11 +42,13 @@ class Fields:
 
 @dataclass(frozen=True)
 class Functions:
-    """A tree by functions: `flatten` returns the branches of an instance, and the rest; `unflatten`
-    makes one of the rest and branches. Instances whose rests have the same `key` are alike but for
-    their branches. What branches are called, `names` says of the rest, if they aren't numbered. A
-    library's instances are replaced by what `stand_in` makes of them before they are taken apart.
-    Where they are `called` by generated code, they take whatever stands for branches.
+    """A tree by functions.
+
+    `flatten` returns the branches of an instance, and the rest. `unflatten` makes an instance of
+    the rest and branches. Instances whose rests have the same `key` differ in their branches only.
+    `names` returns the names of the branches, given the rest; without it they are numbered.
+    `stand_in` maps an instance of a library's class to the object that is flattened instead. If
+    `called`, generated code may call the functions, with any kind of branches.
     """
 
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
@@ -55,15 +59,15 @@ class Functions:
     called: bool = False
 
 
-# What is none of these, as nearly always
+# Common types that aren't such instances
 PLAIN = {np.ndarray, np.float64, np.float32, float, int, bool, str, type(None), dict, list, tuple}
 _declared: dict[type, Fields | Functions] = {}
 _slots: dict[type, list[str]] = {}
-_adopted: dict[str, Callable[[type], Functions | None]] = {}  # by the name of a library
+_adopted: dict[str, Callable[[type], Functions | None]] = {}  # library -> function of classes
 
 
 class Named(str):
-    """What a branch with a number is called."""
+    """The name of a branch, with its number."""
 
     number: int
 
@@ -75,24 +79,24 @@ class Named(str):
 
 
 def adopt(library: str, how: Callable[[type], Functions | None]) -> None:
-    """Let `how` say which of a library's classes are trees."""
+    """Register `how`, which says how a library's classes are trees."""
     _adopted[library] = how
 
 
 def declare(cls: type, how: Fields | Functions) -> None:
-    """Instances of this very class are trees."""
+    """Register instances of exactly this class as trees."""
     if isinstance(how, Fields):
         _check_storage(cls, how)
     _declared[cls] = how
 
 
 def is_declared(cls: type) -> bool:
-    """Whether instances of a class are known to be trees."""
+    """Whether a class is registered as a tree."""
     return cls in _declared
 
 
 def tree_of(cls: Any) -> Fields | Functions | None:
-    """How instances of a class are trees; None if they are none."""
+    """The way in which instances of a class are trees, or None."""
     known = _declared.get(cls)
     if known is None:
         if dataclasses.is_dataclass(cls):
@@ -109,14 +113,14 @@ def tree_of(cls: Any) -> Fields | Functions | None:
 
 
 def is_instance(x: Any) -> bool:
-    """Whether this is an instance that is a tree."""
+    """Whether this instance is a tree."""
     kind = type(x)
     return kind not in PLAIN and tree_of(kind) is not None
 
 
 def fields_of(cls: Any, static: Sequence[str] = ()) -> Fields:
-    """A dataclass, or a class of attrs', as a tree: by its fields, but for those that are static,
-    here or in a class that it derives from."""
+    """A dataclass or attrs class as a tree by its fields, without those that are static, here or in
+    a base class."""
     above = [how for how in map(_declared.get, cls.__mro__[1:]) if isinstance(how, Fields)]
     fixed = dict.fromkeys([*static, *[name for how in above for name in how.static]])
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else cls.__attrs_attrs__
@@ -126,12 +130,12 @@ def fields_of(cls: Any, static: Sequence[str] = ()) -> Fields:
 
 
 def _is_named_tuple_of_ones_own(cls: Any) -> bool:
-    """Whether a class of named tuples was derived from one, and so may hold or do more."""
+    """Whether a class derives from a named tuple's class, and so may hold or do more."""
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and cls.__bases__ != (tuple,)
 
 
 def _check_storage(cls: type, how: Fields) -> None:
-    """An ArgumentError if a class decides itself what is stored in one of its fields."""
+    """Raise an ArgumentError if a class controls what is stored in one of its fields."""
     for name in () if issubclass(cls, tuple) else how.names:
         found = inspect.getattr_static(cls, name, None)
         if hasattr(type(found), "__set__") and type(found) is not _SLOT:
@@ -145,8 +149,8 @@ def _check_storage(cls: type, how: Fields) -> None:
 
 
 class _Note:
-    """What an object carries along besides its branches: equal where no function can tell two
-    apart, or for the same object, which is watched."""
+    """A value that an instance keeps besides its branches. Two are equal if no function can tell
+    them apart, or if they are the same object, which is watched."""
 
     def __init__(self, name: str, value: Any, key: Any = None) -> None:
         self.name, self.value = name, value
@@ -163,8 +167,8 @@ class _Note:
 
 
 def take_apart(x: Any) -> tuple[list[Any], Any, Sequence[Any]]:
-    """The branches of an instance, what else it takes to put it together, and what each branch is
-    called: its name, or its number."""
+    """The branches of an instance, the data needed to put it together again, and the name or number
+    of each branch."""
     how = _declared[type(x)]
     if isinstance(how, Functions):
         branches, rest = _parts(x, how)
@@ -187,10 +191,10 @@ def take_apart(x: Any) -> tuple[list[Any], Any, Sequence[Any]]:
 
 
 def put_together(cls: type, data: Any, branches: Sequence[Any]) -> Any:
-    """An instance of a class, of these branches and what else it takes.
+    """An instance of a class, made of branches and data from `take_apart`.
 
-    By its fields it is made without calling `__init__` or `__new__`, as `copy.copy` does it: they
-    have done their work on the fields already, and on what else the instance holds.
+    A tree by fields is made without calling `__init__` or `__new__`, as by `copy.copy`: they have
+    already processed the fields and whatever else the instance holds.
     """
     how = _declared[cls]
     if isinstance(how, Functions):
@@ -205,7 +209,7 @@ def put_together(cls: type, data: Any, branches: Sequence[Any]) -> Any:
 
 
 def _parts(x: Any, how: Functions) -> tuple[list[Any], Any]:
-    """What a class's author takes an instance apart into."""
+    """The branches and the rest that the author's `flatten` returns."""
     found: Any = how.flatten(x)
     if type(found) is not tuple or len(found) != 2 or not isinstance(found[0], (list, tuple)):
         raise ArgumentError(
@@ -216,8 +220,8 @@ def _parts(x: Any, how: Functions) -> tuple[list[Any], Any]:
 
 
 def rest_key(cls: type, rest: Any) -> Any:
-    """What tells apart what instances keep besides their branches: values that never change, or
-    which objects they are, and tuples of these."""
+    """The key by which rests are compared: by value if immutable, by identity otherwise,
+    elementwise for tuples."""
     key = exact_key(rest)
     if key is not None:
         return key
@@ -239,11 +243,11 @@ _CHANGING = (list, dict, set, bytearray, np.ndarray, Value)
 
 
 def notes_of(x: Any) -> dict[str, Any]:
-    """The attributes of a tree by its fields that are no branches: they are neither traced nor
-    differentiated, and go where the instance goes.
+    """The attributes of a tree by fields that aren't branches. They aren't traced or
+    differentiated, and stay with the instance.
 
-    They are what `__init__`, `__post_init__`, a cached property or anyone has set besides the
-    fields, fields that are static, and fields with `init=False` that count or name something.
+    They are set by `__init__`, `__post_init__`, a cached property or anyone else; or they are
+    static fields, or fields with `init=False` that hold a count or a name.
     """
     cls = type(x)
     how = tree_of(cls)
@@ -259,8 +263,8 @@ def notes_of(x: Any) -> dict[str, Any]:
 
 
 def noted(x: Any) -> list[tuple[str, str, Any]]:
-    """What an instance carries along besides its branches: what it is called, how it is said where
-    {} stands for the instance, and the value."""
+    """The notes of an instance as (name, expression, value). In the expression {} stands for the
+    instance."""
     how = tree_of(type(x))
     if isinstance(how, Functions):
         return list(_leaves_of_rest("rest_of({})", _parts(x, how)[1]))
@@ -276,7 +280,8 @@ def _leaves_of_rest(text: str, rest: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def branches(x: Any) -> list[tuple[str, Any]]:
-    """The branches of an instance, each with how it is said where {} stands for the instance."""
+    """The branches of an instance as (expression, value). In the expression {} stands for the
+    instance."""
     how = tree_of(type(x))
     if isinstance(how, Functions):
         found = enumerate(_parts(x, how)[0])
@@ -286,17 +291,18 @@ def branches(x: Any) -> list[tuple[str, Any]]:
 
 
 def branch_of(x: Any, k: int) -> Any:
-    """A branch of a tree by functions."""
+    """Branch number `k` of a tree by functions."""
     return _parts(x, _declared[type(x)])[0][k]  # type: ignore[arg-type]
 
 
 def rest_of(x: Any) -> Any:
-    """What a tree by functions keeps besides its branches."""
+    """The rest of a tree by functions."""
     return _parts(x, _declared[type(x)])[1]  # type: ignore[arg-type]
 
 
 def _held(x: Any, name: str, otherwise: Any = _ABSENT) -> Any:
-    """What an object or its class holds under a name, past what its class does with look-ups."""
+    """The attribute that an object or its class holds, bypassing the class's own attribute
+    lookup."""
     try:
         return object.__getattribute__(x, name)
     except AttributeError:

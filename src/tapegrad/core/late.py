@@ -1,9 +1,9 @@
-"""Modules that are loaded when they are first needed, each group of them at once.
+"""Modules that are loaded on first use, in groups.
 
-Whoever imports a module holds a lock, and the child of a fork never gets the locks of its parent's
-other threads: it would wait for ever for a module that one of them was importing. So forks wait
-until a group has been loaded, which takes some hundredths of a second. What else of tapegrad's was
-just being imported, the child imports anew.
+Importing a module takes a lock, and the child of a fork never gets a lock that another thread of
+its parent held: it would wait forever for a module that the thread was importing. So forks wait
+until a group is loaded, which takes some hundredths of a second. Other modules of tapegrad that
+were being imported are imported anew by the child.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-CALLS = (  # what a first call takes
+CALLS = (  # needed by a first call
     "optree",
     "tapegrad.pipeline",
     "tapegrad.runtime.traced",
@@ -27,31 +27,31 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.statements.counted",
     "tapegrad.tracing.statements.entered",
 )
-BRANCHES = (  # what branches take that go both ways, and loops that tests end
+BRANCHES = (  # needed by branches that are merged, and by loops that end by a test
     "tapegrad.tracing.branches.merging",
     "tapegrad.tracing.statements.turning",
     "tapegrad.tracing.statements.plain_tests",
 )
-LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # what linear maps at a point take
-NEXT_DOOR = (  # what starts the compiler next door, and asks the disk
+LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # needed by linear maps at a point
+NEXT_DOOR = (  # needed to start the worker process, and to look on disk
     "_socket",
     "tapegrad.compiler.client",
     "tapegrad.compiler.kept",
 )
-MACHINE_CODE = (  # what machine code takes, on disk or as it comes, and what links it
+MACHINE_CODE = (  # needed to load and link machine code
     "select",
     "tapegrad.compiler.executable",
     "tapegrad.backends.cpu.layout",
     "tapegrad.backends.cpu.linking",
 )
-REPETITION = (  # what a tape takes that may repeat itself
+REPETITION = (  # needed for a tape that may be rerolled
     "tapegrad.optimize.reroll",
     "tapegrad.optimize.bodies",
 )
-HALVES = ("ml_dtypes",)  # what bfloat16 takes
-FRACTIONS = ("fractions",)  # what the coefficients of asymptotic series take
-SERIES = ("tapegrad.differentiate.taylor",)  # what Taylor coefficients take
-COMPILER = (  # what a compiler in this process takes
+HALVES = ("ml_dtypes",)  # needed by bfloat16
+FRACTIONS = ("fractions",)  # needed by coefficients of asymptotic series
+SERIES = ("tapegrad.differentiate.taylor",)  # needed by Taylor coefficients
+COMPILER = (  # needed by the compiler in this process
     "tapegrad.compiler.inside",
     "tapegrad.backends.source.names",
     "tapegrad.backends.source.emit",
@@ -61,15 +61,15 @@ COMPILER = (  # what a compiler in this process takes
 
 
 def is_loading_machine_code() -> bool:
-    """Whether what machine code takes is just being loaded: where a handler calls in the middle of
-    that, it isn't whole."""
+    """Whether the modules for machine code are just being loaded. A signal handler's call in the
+    middle of that finds them incomplete."""
     names = (*NEXT_DOOR, *MACHINE_CODE)
     specs = [getattr(sys.modules.get(name), "__spec__", None) for name in names]
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def _refuse_sub_interpreters() -> None:
-    """An ImportError in an interpreter that isn't the process's first: optree would hang there."""
+    """Raise an ImportError in a sub-interpreter: optree would hang there."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
         try:
             known: Any = importlib.import_module(name)
@@ -84,16 +84,16 @@ def _refuse_sub_interpreters() -> None:
 
 
 _loading = threading.RLock()
-_loaded: dict[tuple[str, ...], Any] = {}  # the last module of each group
+_loaded: dict[tuple[str, ...], Any] = {}  # group -> its last module
 
 
 def load(group: tuple[str, ...]) -> Any:
-    """Import these modules, unless that has been done; the last one is returned."""
+    """Import a group of modules, unless that is done, and return the last one."""
     if group not in _loaded:
         with _loading:
             _refuse_sub_interpreters()
             for name in group:
-                with contextlib.suppress(ImportError):  # who needs it will say so
+                with contextlib.suppress(ImportError):  # whoever needs it raises the error
                     importlib.import_module(name)
             _loaded[group] = sys.modules.get(group[-1])
     return _loaded[group] or importlib.import_module(group[-1])
@@ -101,31 +101,32 @@ def load(group: tuple[str, ...]) -> Any:
 
 @contextlib.contextmanager
 def no_forks() -> Iterator[None]:
-    """Forks of other threads wait until this has been left."""
+    """Make forks of other threads wait until this context is left."""
     with _loading:
         yield
 
 
 def _import_anew() -> None:
-    """Forget what another thread was importing: in the child of a fork, nobody will finish it."""
+    """Forget modules that another thread was importing: in the child of a fork nobody will finish
+    them."""
     locks = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
     own = [name for name in locks if name.partition(".")[0] == "tapegrad"]
     lost = [name for name in own if _owner(locks[name]()) not in (None, threading.get_ident())]
     for name in lost:
         del locks[name]
-    if "tapegrad" in lost:  # the whole was just being imported
+    if "tapegrad" in lost:  # the package itself was being imported
         lost = [name for name in sys.modules if name.partition(".")[0] == "tapegrad"]
     for name in lost:
         sys.modules.pop(name, None)
 
 
 def _owner(lock: Any) -> int | None:
-    """The thread that imports a module."""
+    """The thread that holds a module's import lock."""
     return getattr(lock, "owner", None)
 
 
 def _after_in_child() -> None:
-    _loading.release()  # the thread that forked has it, and goes on here
+    _loading.release()  # held by the thread that forked, which continues here
     _import_anew()
 
 

@@ -1,4 +1,4 @@
-"""The instructions of a code, which is taken apart once for all who read it."""
+"""The instructions of a code object, disassembled once for all readers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST = 4096  # results that are held
+MOST = 4096  # results that are cached
 
 
 def kept_by_code(f: F) -> F:
-    """A function of a code, and of what tells its results apart, which works each out once. Equal
-    codes have one result. To hash a code takes as long as it is long, so it is first looked for by
-    which object it is."""
+    """Cache a function of a code object and further arguments. Equal codes share a result. Hashing
+    a code takes time in proportion to its length, so it is looked up by identity first."""
     of_equal = lru_cache(maxsize=MOST)(f)
     held: dict[Any, tuple[Any, CodeType]] = {}
 
@@ -33,10 +32,10 @@ def kept_by_code(f: F) -> F:
 
 
 class Listing(NamedTuple):
-    """A code's instructions in order, and the rows of its table of handlers."""
+    """The instructions of a code in order, and the rows of its exception table."""
 
     instructions: tuple[dis.Instruction, ...]
-    handlers: tuple[Any, ...]  # from `start` to `end` errors go to `target`
+    handlers: tuple[Any, ...]  # errors between `start` and `end` go to `target`
 
 
 @lru_cache(maxsize=512)

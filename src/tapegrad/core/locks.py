@@ -1,8 +1,8 @@
-"""Locks that nobody is locked out by, and what does without one.
+"""Locks that can't deadlock with themselves or after a fork; and caches that need no lock.
 
-They are reentrant: a signal's handler, a finalizer or a weak reference's callback may come in the
-middle of what they protect, in the same thread, and does the same thing. And they are free in the
-child of a fork, where the threads that held them aren't.
+The locks are reentrant: a signal handler, a finalizer or a weak reference's callback may run in the
+middle of the protected code, in the same thread, and take the lock again. They are free in the
+child of a fork, where the threads that held them don't exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
-_made: dict[int, weakref.ref[Any]] = {}  # by number
+_made: dict[int, weakref.ref[Any]] = {}  # id of a lock -> the lock
 
 
 def new_lock() -> Any:
@@ -25,7 +25,8 @@ def new_lock() -> Any:
     lock = threading.RLock()
     number = id(lock)
 
-    # All of it is C code: what a signal's handler raises in a callback's line of Python is lost.
+    # The callback is C code only: an error that a signal handler raises in a callback's Python code
+    # is lost.
     forget: Any = functools.partial(_made.pop, number)
     _made[number] = weakref.ref(lock, forget)
     return lock
@@ -33,15 +34,14 @@ def new_lock() -> Any:
 
 @contextlib.contextmanager
 def patiently(lock: Any, seconds: float) -> Iterator[bool]:
-    """Hold a lock, or go on without it when so many seconds have passed. Gives whether another
-    thread had it."""
+    """Hold a lock, or go on without it after `seconds`. Yields whether another thread held it."""
     is_free = lock.acquire(blocking=False)
     held = is_free or lock.acquire(timeout=seconds)
     try:
         yield not is_free
     finally:
         if held:
-            with contextlib.suppress(RuntimeError):  # a fork has come, and in its child it is free
+            with contextlib.suppress(RuntimeError):  # in the child of a fork it is free
                 lock.release()
 
 
@@ -57,8 +57,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class cached_property(Generic[T]):
-    """An attribute that is computed when it is first read, as that of `functools`; which, before
-    Python 3.12, holds a lock meanwhile."""
+    """An attribute that is computed when it is first read. Unlike that of `functools` before Python
+    3.12, it holds no lock meanwhile."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute = compute
@@ -78,9 +78,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(f: F) -> F:
-    """A function of an object that never changes, and of what tells its results apart, which works
-    each out once: they are kept with the object. For methods of a class there is
-    `cached_property`."""
+    """Cache a function of an immutable object and further arguments. The results are kept with the
+    object. For methods there is `cached_property`."""
     name = f"_{f.__module__}.{f.__qualname__}"
 
     @functools.wraps(f)

@@ -1,13 +1,13 @@
-"""What tapegrad says of its own work: events, through the logger `tapegrad` and its children.
+"""Logging of tapegrad's own work, through the logger `tapegrad` and its children.
 
     tapegrad.trace      a function was traced, and why                          INFO
     tapegrad.compile    a program was compiled, in how long                     INFO
     tapegrad.guards     a variant was passed over, and why                      DEBUG
     tapegrad.cache      code was found on disk, variants were forgotten         DEBUG
 
-They obey the levels and handlers that the program gives them. Records have the event's fields,
-for formatters that write JSON. TAPEGRAD_LOG, a list of these names or `all`, has them printed also
-where the program hasn't set up `logging`.
+They obey the levels and handlers that the program sets. Records have the event's fields, for
+formatters that write JSON. With TAPEGRAD_LOG, a list of these names or `all`, events are printed
+even if the program hasn't configured `logging`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _refused: set[str] = set()
 
 @dataclass(frozen=True)
 class Event:
-    """What has happened to a function, of one of the kinds above: as text, and as fields."""
+    """An event of one of these kinds, as text and as fields."""
 
     kind: str
     text: str
@@ -36,13 +36,13 @@ class Event:
 
 
 def wanted(kind: str) -> bool:
-    """Whether somebody wants to know of events of this kind."""
+    """Whether events of this kind are logged."""
     return _asked(kind) or _is_enabled(f"tapegrad.{kind}", _LEVELS[kind])
 
 
 def _is_enabled(name: str, level: int) -> bool:
-    """Whether a logger of this name takes records of a level. That makes no logger, and leaves
-    nothing in one: a function that is traced may look at the program's."""
+    """Whether a logger with this name takes records of this level. No logger is created or changed,
+    since a traced function may look at the program's loggers."""
     logging: Any = sys.modules.get("logging")
     if logging is None:
         return False
@@ -54,7 +54,7 @@ def _is_enabled(name: str, level: int) -> bool:
 
 
 def _asked(kind: str) -> bool:
-    """Whether TAPEGRAD_LOG asks for it."""
+    """Whether TAPEGRAD_LOG asks for events of this kind."""
     given = os.environ.get("TAPEGRAD_LOG")
     if not given:
         return False
@@ -67,7 +67,7 @@ def _asked(kind: str) -> bool:
 
 
 def say(event: Event) -> None:
-    """Say what has happened, which somebody wants to know."""
+    """Log an event that is `wanted`."""
     logger, level = _logger(f"tapegrad.{event.kind}"), _LEVELS[event.kind]
     if _asked(event.kind) and not logger.hasHandlers():
         import logging
@@ -84,7 +84,7 @@ def _timed(event: Event) -> str:
 
 
 def warn(text: str) -> None:
-    """Say this, which nobody has asked for."""
+    """Log a warning."""
     logger = _logger("tapegrad")
     if logger.isEnabledFor(30):  # WARNING
         _said(logger, 30, text)
@@ -93,12 +93,12 @@ def warn(text: str) -> None:
 def _said(logger: Any, level: int, text: str, fields: dict[str, Any] | None = None) -> None:
     record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), None, extra=fields)
     try:
-        logger.handle(record)  # whatever its level, which stays: somebody has asked for it
-    except Exception as error:  # there may be nowhere to say it
+        logger.handle(record)  # bypasses the logger's level, since the event is wanted
+    except Exception as error:  # the handler may have nowhere to write
         let_through(error)
 
 
 def _logger(name: str) -> Any:
-    import logging  # takes milliseconds, and most programs never come here
+    import logging  # slow to import, and most programs never log
 
     return logging.getLogger(name)

@@ -10,9 +10,9 @@ Node = Hashable
 
 
 def sink_side(edges: Iterable[tuple[Node, Node, float]], source: Node, sink: Node) -> set[Node]:
-    """The nodes on the sink's side of a minimum cut: of those cuts the one that is nearest to it.
-    Capacities may be infinite, but not along a whole path from the source to the sink."""
-    room: dict[Node, dict[Node, float]] = defaultdict(dict)  # how much more an edge can take
+    """The nodes on the sink's side of the minimum cut that is nearest to the sink. Capacities may
+    be infinite, but not along a whole path from source to sink."""
+    room: dict[Node, dict[Node, float]] = defaultdict(dict)  # residual capacities
     for one, other, capacity in edges:
         room[one][other] = capacity
         room[other].setdefault(one, 0.0)
@@ -24,7 +24,7 @@ def sink_side(edges: Iterable[tuple[Node, Node, float]], source: Node, sink: Nod
 
 
 def _distances(room: dict[Node, dict[Node, float]], sink: Node) -> dict[Node, int]:
-    """How many edges there are from a node to the sink, of those that can take more."""
+    """The number of edges from each node to the sink, along edges with residual capacity."""
     far, order = {sink: 0}, [sink]
     for node in order:
         for other in room[node]:
@@ -37,7 +37,7 @@ def _distances(room: dict[Node, dict[Node, float]], sink: Node) -> dict[Node, in
 def _fill(
     room: dict[Node, dict[Node, float]], far: dict[Node, int], source: Node, sink: Node
 ) -> None:
-    """Send as much as can go along shortest paths."""
+    """Send as much flow as possible along shortest paths."""
     ways = {
         node: [other for other in room[node] if far.get(other) == distance - 1]
         for node, distance in far.items()

@@ -1,4 +1,4 @@
-"""What a decorator makes of a function: a module has it by the function's name."""
+"""Decorated functions that pickle by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 
 class Named:
-    """Pickled by its name, as functions are, where a module has it by that; else by its parts."""
+    """Pickled by its name, as functions are, if a module holds it under that name; otherwise by its
+    attributes."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         function: Any = self
@@ -19,7 +20,7 @@ class Named:
         try:
             if operator.attrgetter(name)(sys.modules[module]) is self:
                 return named, (module, name)
-        except (KeyError, AttributeError, TypeError):  # of a function inside of another, say
+        except (KeyError, AttributeError, TypeError):  # such as a nested function
             pass
         return super().__reduce_ex__(protocol)
 

@@ -1,5 +1,5 @@
-"""One call of a user's function: its arguments taken apart, named, checked, and the key that tells
-which calls one tape answers."""
+"""One call of a user's function: its arguments flattened, named and checked, and the key of the
+calls that share a tape."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tapegrad.errors import ArgumentError, TraceError
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a traced function was called: all that later calls of its tape must have alike.
+    """The form of a traced call, which later calls of its tape must have too.
 
-    `structure` is that of the positional and the keyword arguments. `statics` are the leaves that
-    aren't inputs: where, what, and by which key.
+    `structure` is the tree structure of (args, kwargs). `statics` are the leaves that aren't
+    inputs, as (place, repr, key).
     """
 
     structure: Any
@@ -45,10 +45,11 @@ class Form:
 
 
 class Request:
-    """The call `f(*args, **kwargs)`. Its `leaves` are those of the pair (args, kwargs), whose
-    structure is `structure`. The tape calls its inputs by their `names`, or else as `f` does.
+    """The call `f(*args, **kwargs)`.
 
-    A complex number of Python's is passed on as NumPy's, which is one, too.
+    `leaves` are those of the tree (args, kwargs), whose structure is `structure`. `names` are the
+    names of the tape's inputs, by default the parameters' names. A complex number of Python's is
+    converted to NumPy's.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class Request:
             self.leaves = [np.complex128(x) if type(x) is complex else x for x in self.leaves]
             self.args, self.kwargs = unflatten(self.structure, self.leaves)
         self._names = names
-        self.chosen: tuple[Any, ...] = ()  # what the user's key says of it, in a 1-tuple
-        self.passes_on = False  # whether what the call leaves outside is passed on: see `kept`
-        self.holds_draws = False  # whether what it draws are inputs of its own tape: see `draws`
+        self.chosen: tuple[Any, ...] = ()  # the result of the user's key function, in a 1-tuple
+        self.passes_on = False  # whether effects outside are passed on: see `kept`
+        self.holds_draws = False  # whether draws are inputs of its own tape: see `draws`
 
     @property
     def name(self) -> str:
@@ -83,12 +84,13 @@ class Request:
 
     @property
     def inputs(self) -> list[Any]:
-        """The leaves that are traced: the first inputs of the tape."""
+        """The leaves that are traced, which are the first inputs of the tape."""
         return [x for x in self.leaves if is_traced(x)]
 
     @cached_property
     def key(self) -> Any:
-        """What a trace depends on in the arguments, besides the values of what is traced."""
+        """The key of all that a trace depends on in the arguments, apart from the values of traced
+        leaves."""
         orders = key_orders((self.args, self.kwargs))
         return self.chosen, self.structure, orders, tuple(map(leaf_key, self.leaves))
 
@@ -98,24 +100,25 @@ class Request:
 
     @property
     def names(self) -> Sequence[str]:
-        """What the tape calls its first inputs."""
+        """The names of the tape's first inputs."""
         return self._labels[0] if self._names is None else self._names
 
     @property
     def words(self) -> list[str]:
-        """What messages call each of the leaves."""
+        """The description of each leaf in messages."""
         return self._labels[1]
 
     def check(self, what: str) -> Request:
-        """Itself; an ArgumentError of `what` is made if one of the leaves can't be traced."""
+        """Return the request, or raise an ArgumentError about `what` if a leaf can't be traced."""
         for leaf, word in zip(self.leaves, self.words, strict=True):
             check_leaf(leaf, f"{what} of {self.name}: {word}")
         return self
 
 
 def argument_names(f: Callable[..., Any], count: int) -> list[str]:
-    """The names of the first `count` positional arguments of `f`, as far as they are known."""
-    if type(f) is types.FunctionType and not f.__dict__:  # which might say another signature
+    """The names of the first `count` positional arguments of `f`; made up where they are
+    unknown."""
+    if type(f) is types.FunctionType and not f.__dict__:  # `__dict__` may hold another signature
         code = f.__code__
         if count <= code.co_argcount:
             return list(code.co_varnames[:count])
@@ -165,8 +168,8 @@ def describe(f: Callable[..., Any]) -> str:
 
 
 def leaf_key(x: Any) -> Any:
-    """What a trace depends on in one leaf. The memory layout is part of it: whether a reshape is
-    a view, which a write goes through, or a copy, depends on it."""
+    """The key of all that a trace depends on in one leaf. It includes the memory layout, which
+    decides whether a reshape is a view, through which writes pass, or a copy."""
     if isinstance(x, np.ndarray) and not is_of_texts(x):
         layout = None if x.flags.c_contiguous else x.strides
         return x.shape, x.dtype, layout if type(x) is np.ndarray else (type(x), layout)
@@ -180,16 +183,16 @@ def leaf_key(x: Any) -> Any:
 
 
 def has_objects(key: Any) -> bool:
-    """Whether objects are among the arguments of a call with this key, each of which may have the
-    function take another path."""
+    """Whether a call's arguments include watched objects, each of which may lead to another
+    path."""
     return isinstance(key, tuple) and any(
         isinstance(x, type) and is_watched_class(x) for x in key[-1]
     )
 
 
 def key_orders(tree: Any) -> tuple[Any, ...]:
-    """The keys of a tree's dicts, in their order. The structure doesn't tell orders apart, for the
-    leaves come sorted by key, nor 1 from True; but a function may go through a dict and see."""
+    """The keys of a tree's dicts, in order. The structure ignores their order, since leaves are
+    sorted by key, and equates 1 with True; but a function may iterate over a dict and see both."""
     parts = children(tree)
     if parts is None:
         return ()
@@ -197,7 +200,7 @@ def key_orders(tree: Any) -> tuple[Any, ...]:
     return sum(map(key_orders, parts), (own,) if own else ())
 
 
-# What holds others that nobody watches, unless `trees` takes it apart or it has an exact key.
+# Containers whose contents aren't watched, unless `trees` flattens them or they have an exact key.
 _CONTAINERS = (
     *(list, tuple, dict, set, frozenset, bytearray, slice),
     *(collections.deque, types.MappingProxyType, Iterator),
@@ -205,7 +208,7 @@ _CONTAINERS = (
 
 
 def check_leaf(x: Any, where: str) -> None:
-    """An ArgumentError if this leaf can't be traced."""
+    """Raise an ArgumentError if this leaf can't be traced."""
     found = objection(x)
     if found is not None:
         raise ArgumentError(f"{where} {''.join(found)}")
@@ -237,14 +240,14 @@ def check_leaf(x: Any, where: str) -> None:
 
 
 def static_leaves(paths: Sequence[Any], leaves: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """The leaves that aren't traced, each with its place."""
+    """The leaves that aren't traced, as (place, leaf)."""
     for path, leaf in zip(paths, leaves, strict=True):
         if not is_traced(leaf):
             yield _place(path), leaf
 
 
 def form_of(args: Any, kwargs: dict[str, Any]) -> Form:
-    """How a function is called with these arguments."""
+    """The form of a call with these arguments."""
     paths, leaves, structure = flatten_with_paths((args, kwargs))
     statics = tuple((at, repr(x), static_key(x)) for at, x in static_leaves(paths, leaves))
     return Form(structure, statics)
@@ -253,7 +256,7 @@ def form_of(args: Any, kwargs: dict[str, Any]) -> Form:
 def leaf_names(
     f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """A name for each traced leaf, and the words that messages use for each leaf of any kind."""
+    """A name for each traced leaf, and a description of every leaf for messages."""
     long: list[str] = []
     short: list[str] = []
     words: list[str] = []
@@ -267,13 +270,13 @@ def leaf_names(
                 long.append(label if not path else path_name((label, *path)))
                 own = bool(path) and isinstance(path[-1], str) and path[-1].isidentifier()
                 short.append(path[-1] if own else long[-1])
-    # `params["W1"]` is W1 where no other leaf is called that, else params_W1.
+    # `params["W1"]` is named W1 if no other leaf has that name, else params_W1.
     names = [s if short.count(s) == 1 else whole for s, whole in zip(short, long, strict=True)]
     return _distinct(names), words
 
 
 def _place(path: tuple[Any, ...]) -> str:
-    """Where a leaf is in its argument, as Python would write it."""
+    """The place of a leaf in its argument, in Python's notation."""
     return "".join(f"[{p!r}]" for p in path if not is_whole(p))
 
 
@@ -287,7 +290,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def is_differentiable(x: Any) -> bool:
-    """Whether there is a derivative with respect to this leaf."""
+    """Whether derivatives with respect to this leaf exist."""
     if not is_traced(x):
         return False
     return isinstance(x, float) if is_number(x) else computed_in(x.dtype).kind in "fc"
@@ -296,8 +299,8 @@ def is_differentiable(x: Any) -> bool:
 def without_derivative(
     f: Callable[..., Any], x: Any, where: str, what: str = "grad"
 ) -> ArgumentError:
-    """The error for an argument without a leaf that has a derivative; `x` is its first one, `what`
-    the transformation."""
+    """The error for an argument without differentiable leaves. `x` is its first leaf, `what` the
+    transformation."""
     name = describe(f)
     if isinstance(x, Column):
         return ArgumentError(

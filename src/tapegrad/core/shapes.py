@@ -1,8 +1,7 @@
-"""Shapes without values: what stands for arrays that aren't there yet.
+"""Shapes without values, for arrays that don't exist yet.
 
-A function can be traced for arguments of these shapes and dtypes, before there are any. Other
-arrays stand in for them meanwhile. What these hold decides nothing: see
-`tracing.recording.decisions`.
+A function can be traced for arguments of given shapes and dtypes. Other arrays stand in for them
+meanwhile. Their values decide nothing: see `tracing.recording.decisions`.
 """
 
 from __future__ import annotations

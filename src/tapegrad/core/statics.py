@@ -1,7 +1,7 @@
-"""Which values that aren't traced are alike: no function tells them apart.
+"""Keys of static values: equal if and only if no function can tell the values apart.
 
-`==` doesn't say so. 1 == 1.0 == True, 0.0 == -0.0, range(0) == range(5, 5), and an object's own
-`__eq__` may say anything.
+`==` won't do. 1 == 1.0 == True, 0.0 == -0.0, range(0) == range(5, 5), and an object's own `__eq__`
+may return anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class _Identity:
-    """Equal for that very object only, whatever its own `__eq__` says."""
+    """A key that is equal for the very same object only, whatever its own `__eq__` says."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -29,12 +29,12 @@ class _Identity:
 
 
 class Keyed:
-    """A value that knows the key by which it is compared."""
+    """A value that has the key by which it is compared."""
 
     key: Any
 
 
-# Immutable values of these types are alike if their `repr` is, and only then.
+# Immutable values of these types are interchangeable if and only if their `repr` is equal.
 _BY_TEXT = {
     "datetime": ("date", "time", "datetime", "timedelta"),
     "decimal": ("Decimal",),
@@ -45,9 +45,9 @@ _BY_TEXT = {
 
 
 def exact_key(x: Any) -> Any:
-    """A key for a value that never changes: equal for values that no function tells apart.
+    """The key of an immutable value, equal for values that no function can tell apart.
 
-    None for a value of another type, of which nothing is known.
+    None for values of other types.
     """
     kind: Any = type(x)
     if kind in (str, bytes, bool, int, type(None), type(...)) or isinstance(x, np.dtype):
@@ -69,9 +69,9 @@ def exact_key(x: Any) -> Any:
 
 
 def is_generator(x: Any) -> bool:
-    """Whether this is a generator of random numbers of Python's or NumPy's: which one is passed
-    makes no difference to a trace, as each call draws from the one that it gets. One of a class of
-    the user's may do more."""
+    """Whether this is a random generator of Python's or NumPy's own class. A trace doesn't depend
+    on which one is passed, since each call draws from its own. Generators of users' classes may do
+    more."""
     kind: Any = type(x)
     return kind.__name__ in _GENERATORS.get(kind.__module__, ())
 
@@ -84,17 +84,18 @@ _GENERATORS = {
 
 
 def is_watched(x: Any) -> bool:
-    """Whether all that a function reads of an object is seen, so another one of its class will do:
-    class statements made that."""
+    """Whether every read of an object's attributes is observed, so that another instance of its
+    class will do. That holds for classes made by class statements."""
     kind: Any = type(x)
     return is_watched_class(kind)
 
 
 @functools.lru_cache(maxsize=4096)
 def is_watched_class(kind: Any) -> bool:
-    """Whether they made a class and all above it. Then it holds nothing in C."""
+    """Whether a class and all its bases were made by class statements. Then its instances hold
+    nothing in C."""
     own = [base for base in kind.__mro__ if base not in (object, types.SimpleNamespace)]
-    if issubclass(kind, (enum.Enum, Keyed)):  # whose members are few; which is compared by its key
+    if issubclass(kind, (enum.Enum, Keyed)):  # few members; compared by its key
         return False
     return all(base.__flags__ & _HEAP_TYPE for base in own) and not any(
         isinstance(x, _IN_C) for base in own for x in vars(base).values()
@@ -106,15 +107,15 @@ _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinF
 
 
 def static_key(x: Any) -> Any:
-    """What a trace depends on in a value that isn't traced: the value, or which object it is, whose
-    attributes are watched."""
+    """The key of what a trace depends on in a static value: the value, or the identity of an object
+    whose attributes are watched."""
     key = exact_key(x)
     if key is not None:
         return key
-    if type(x) is np.ndarray and x.dtype.kind in "SU":  # which is compared by what it holds
+    if type(x) is np.ndarray and x.dtype.kind in "SU":  # compared by contents
         return np.ndarray, x.dtype, x.shape, x.strides, x.tobytes()
     if isinstance(x, Keyed):
         return type(x), x.key
-    if isinstance(x, types.MethodType):  # made anew each time it is looked up
+    if isinstance(x, types.MethodType):  # a new object at each lookup
         return types.MethodType, _Identity(x.__self__), _Identity(x.__func__)
     return type(x), _Identity(x)

@@ -1,8 +1,8 @@
-"""pandas' Series and DataFrames as trees: their numbers are branches, their labels stay with them.
+"""pandas' Series and DataFrames as trees: numbers are branches, labels stay with them.
 
-pandas isn't imported: who passes one of its objects has done that. A Series has one branch, and so
-has a DataFrame whose columns are of one dtype; else each column is one. Columns of other things
-than numbers are no branches to be traced, but compared by what is in them.
+pandas isn't imported: if one of its objects is passed, it has been. A Series has one branch. So has
+a DataFrame whose columns share one dtype; otherwise each column is a branch. Columns that don't
+hold numbers aren't traced; they are compared by contents.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tapegrad.core.values import Value
 
 
 def pandas() -> Any:
-    """The module, if the program has it."""
+    """The pandas module, if the program has imported it."""
     return sys.modules.get("pandas")
 
 
 def is_series(x: Any) -> bool:
-    """Whether this is a Series, and of no class derived from it."""
+    """Whether this is a Series, but not of a subclass."""
     return type(x) is getattr(pandas(), "Series", None)
 
 
 def is_frame(x: Any) -> bool:
-    """Whether this is a DataFrame, and of no class derived from it."""
+    """Whether this is a DataFrame, but not of a subclass."""
     return type(x) is getattr(pandas(), "DataFrame", None)
 
 
 class Column(Keyed):
-    """A column of what isn't numbers, as it is now."""
+    """A column without numbers, with its present contents."""
 
     def __init__(self, series: Any) -> None:
         self.series = series
@@ -48,9 +48,10 @@ class Column(Keyed):
 
 
 class Labels:
-    """What a Series or a DataFrame is besides its numbers: its index, and its name or its columns.
+    """The parts of a Series or DataFrame besides its numbers: its index, and its name or columns.
 
-    A `whole` frame is one array of two axes; others are a list of columns."""
+    A `whole` frame is one array with two axes; any other is a list of columns.
+    """
 
     def __init__(self, index: Any, columns: Any = None, name: Any = None, whole: bool = True):
         self.index, self.columns, self.name, self.whole = index, columns, name, whole
@@ -68,12 +69,12 @@ class Labels:
 
 
 def is_of_numbers(dtype: Any) -> bool:
-    """Whether a column's dtype is one of NumPy's, of numbers."""
+    """Whether a column's dtype is a numeric dtype of NumPy's."""
     return isinstance(dtype, np.dtype) and dtype.kind in "fiubc"
 
 
 def copies_on_write() -> bool:
-    """Whether what is written to a table changes no other one, as from pandas 3 on."""
+    """Whether writing to a table never changes another one, as in pandas 3."""
     pd = pandas()
     return bool(pd.__version__ >= "3" or pd.options.mode.copy_on_write)
 
@@ -84,7 +85,7 @@ def taken_apart(x: Any) -> tuple[list[Any], Labels]:
         return [_numbers(x)], Labels(x.index, name=x.name)
     dtypes = list(x.dtypes)
     whole = bool(dtypes) and is_of_numbers(dtypes[0]) and all(d == dtypes[0] for d in dtypes)
-    # pandas has columns one after the other in memory.
+    # pandas stores columns one after the other.
     columns = [x.to_numpy().T] if whole else [_numbers(x.iloc[:, k]) for k in range(len(dtypes))]
     return columns, Labels(x.index, x.columns, whole=whole)
 
@@ -94,11 +95,11 @@ def _numbers(series: Any) -> Any:
 
 
 def built(labels: Labels, branches: Sequence[Any]) -> Any:
-    """A Series or DataFrame of pandas', of arrays."""
+    """A Series or DataFrame of pandas, made of arrays."""
     pd = pandas()
-    if all(x is None for x in branches) and branches:  # cotangents of integers
+    if all(x is None for x in branches) and branches:  # the cotangents of integers
         return None
-    # Of an array of objects pandas makes a column of texts; of a Series what it is.
+    # pandas turns an array of objects into a column of strings, but keeps a Series as it is.
     values = [x.series if isinstance(x, Column) else x for x in branches]
     if labels.columns is None and isinstance(values[0], pd.Series):
         return pd.Series(values[0].array, labels.index, values[0].dtype, labels.name, copy=False)
@@ -113,29 +114,29 @@ def built(labels: Labels, branches: Sequence[Any]) -> Any:
 
 
 def _renamed(x: Any, index: Any) -> Any:
-    """A column with this index; an array as it is."""
+    """A column with this index. An array is returned as it is."""
     if not isinstance(x, pandas().Series):
         return x
     return pandas().Series(x.array, index, x.dtype, copy=False)
 
 
 def turned(labels: Labels, branches: Sequence[Any]) -> list[Any]:
-    """The arrays of the branches, whose rows are those of the table; and back."""
+    """The branches with the table's rows as their first axis, or back."""
     if labels.columns is None or not labels.whole:
         return list(branches)
     return [getattr(x, "T", x) for x in branches]
 
 
 def names_of(labels: Labels) -> list[str]:
-    """What messages call the branches."""
+    """The names of the branches for messages."""
     if labels.columns is None or labels.whole:
-        return [""]  # as the whole is
+        return [""]  # the name of the whole
     return [str(name) for name in labels.columns]
 
 
 def as_trees(stand_in: type, made: Any) -> None:
-    """Let `made(labels, arrays)` make what stands for a Series or DataFrame while a function is
-    traced: instances of `stand_in`, which hold both."""
+    """Register Series and DataFrames as trees. `made(labels, arrays)` makes the `stand_in` for one
+    while a function is traced; it holds both."""
     from tapegrad.core import instances
 
     def unflatten(labels: Labels, branches: Sequence[Any]) -> Any:
@@ -165,21 +166,21 @@ def as_trees(stand_in: type, made: Any) -> None:
     instances.adopt("pandas", adopted)
 
 
-# ---- what is in one
+# ---- contents
 
 
 class Contents:
-    """All that is in a Series, DataFrame or index at one moment.
+    """The contents of a Series, DataFrame or index at one moment.
 
-    `held` are the arrays that it kept that in. What pandas has made of the object shares their
-    memory, and may be an input of a tape. So that must be as it was, too, if by now the object has
-    other arrays: a new column may give it what was in it once.
+    `held` are the arrays that held them. Objects that pandas has made of the table share their
+    memory, and may be inputs of a tape. So these arrays must be unchanged too, even if the table
+    has other arrays by now: a new column may give the table its former contents.
     """
 
     def __init__(self, x: Any) -> None:
         self.kind = type(x)
         self.held: list[Any] = []
-        if not is_table(x):  # an index, which never changes but for its names
+        if not is_table(x):  # an index, which is immutable except for its names
             self.labels, self.blocks = index_key(x), []
             return
         self.labels = _labels_key(x)
@@ -192,7 +193,7 @@ class Contents:
         return [x for x in self.held if isinstance(x, np.ndarray)]
 
     def are_in(self, x: Any) -> bool:
-        """Whether an object is of this class, and nobody can tell what is in it from this."""
+        """Whether an object has this class and indistinguishable contents."""
         if type(x) is not self.kind:
             return False
         if not is_table(x):
@@ -209,25 +210,25 @@ class Contents:
 
 
 def is_table(x: Any) -> bool:
-    """Whether this is a Series or DataFrame, or of a class that derives from these."""
+    """Whether this is a Series or DataFrame, or of a subclass."""
     pd = pandas()
     return pd is not None and isinstance(x, (pd.Series, pd.DataFrame)) and hasattr(x, "_mgr")
 
 
 def is_pandas_class(kind: type) -> bool:
-    """Whether a class says that it is one of pandas'."""
+    """Whether a class belongs to pandas, by its module's name."""
     return str(kind.__module__).partition(".")[0] == "pandas"
 
 
 @functools.lru_cache(maxsize=4096)
 def is_pandas_file(file: str) -> bool:
-    """Whether a file is one of pandas'."""
+    """Whether a file belongs to pandas."""
     folders = getattr(pandas(), "__path__", None) or ()
     return any(file.startswith(folder) for folder in folders)
 
 
 def is_pandas_object(x: Any) -> bool:
-    """Whether this is a Series, a DataFrame or an index of pandas' own classes."""
+    """Whether this is a Series, DataFrame or index of pandas' own classes."""
     pd: Any = pandas()
     if pd is None or not is_pandas_class(type(x)):
         return False
@@ -243,21 +244,22 @@ def _labels_key(x: Any) -> Any:
 
 
 def _placed(block: Any) -> tuple[bytes, Any]:
-    """Which columns a block of memory holds, and how many rows."""
+    """The columns that a block of memory holds, and the block's shape."""
     return np.asarray(block.mgr_locs.as_array).tobytes(), block.shape
 
 
 class _Copy:
-    """What is in a block, and how it lies there. A copy of an array may lie in another way."""
+    """The contents of a block and their memory layout, which a copy of the array might not keep."""
 
     def __init__(self, values: Any) -> None:
         self.key = _block_key(values)
-        self.objects: list[Any] | None = None  # that never change, of Python's
+        self.objects: list[Any] | None = None  # immutable Python objects
         if _is_objects(values) and not isinstance(self.key[-1], _Unlike):
             self.objects = values.ravel().tolist()
 
     def is_of(self, values: Any) -> bool:
-        """Whether this is in a block, in the same way. No key is made of the very same objects."""
+        """Whether a block has these contents in this layout. If the objects are identical, no key
+        is computed."""
         if self.objects is not None and _is_objects(values):
             found = values.ravel().tolist()
             if len(found) == len(self.objects) and all(map(operator.is_, found, self.objects)):
@@ -279,11 +281,11 @@ def _is_numbers(values: Any) -> bool:
     return isinstance(values, np.ndarray) and not values.dtype.hasobject
 
 
-# ---- keys of labels, and of what is in columns
+# ---- keys of labels and of columns' contents
 
 
 class _Unlike:
-    """Equal to nothing, not even to itself: of what can change without notice."""
+    """A key that equals nothing, not even itself: for values that may change unnoticed."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -292,11 +294,12 @@ class _Unlike:
 
 
 unlike = _Unlike
-_known: dict[int, tuple[weakref.ref[Any], Any]] = {}  # of indices, which never change
+_known: dict[int, tuple[weakref.ref[Any], Any]] = {}  # keys of indices, which are immutable
 
 
 def index_key(index: Any) -> Any:
-    """Equal for indices that no function tells apart. Their names can be set in place."""
+    """The key of an index: equal for indices that no function can tell apart. Its names may be set
+    in place, so they are read each time."""
     held, content = _known.get(id(index), (None, None))
     if held is None or held() is not index:
         content = _content_key(index)
@@ -317,8 +320,8 @@ def _content_key(index: Any) -> Any:
 
 
 def contents_key(array: Any) -> Any:
-    """Equal for columns of the same dtype with the same in them."""
-    if hasattr(array.dtype, "numpy_dtype"):  # an array of NumPy's, as an extension of pandas'
+    """The key of a column: equal for columns of the same dtype with the same contents."""
+    if hasattr(array.dtype, "numpy_dtype"):  # a NumPy array, wrapped by pandas
         array = array.to_numpy()
     dtype = str(array.dtype)
     if is_of_numbers(array.dtype):

@@ -1,8 +1,8 @@
 """Arguments as trees: nested dicts, lists, tuples, named tuples and dataclasses of leaves.
 
-optree does the work. What else is a tree (see `instances`) is registered with it when it is first
-seen, under a namespace of tapegrad's own, so nobody else's trees change. It is imported with the
-first tree.
+optree does the work. Other trees (see `instances`) are registered with it when they are first seen,
+under tapegrad's own namespace, so that nobody else's trees change. It is imported with the first
+tree.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _lock = new_lock()
 
 
 def _register(cls: type) -> None:
-    """Let optree take apart the instances of a class, and put them together."""
+    """Register a class with optree."""
     import optree
 
     class Entry(optree.PyTreeEntry):
-        """How a branch of a tree by functions is reached."""
+        """The path entry for a branch of a tree by functions."""
 
         def codify(self, node: str = "*") -> str:
             return f"branch_of({node}, {getattr(self.entry, 'number', self.entry)})"
@@ -49,7 +49,7 @@ def _register(cls: type) -> None:
     with _lock:
         if cls not in _registered:
             entries = Entry if isinstance(tree_of(cls), Functions) else optree.GetAttrEntry
-            with warnings.catch_warnings():  # optree knows named tuples, and would make new ones
+            with warnings.catch_warnings():  # optree warns about named tuples
                 warnings.simplefilter("ignore")
                 optree.register_pytree_node(
                     cls,
@@ -74,7 +74,7 @@ class _Foreign(Exception):
 
 
 def _check(x: Any) -> bool:
-    """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
+    """The `is_leaf` hook of optree. It makes nothing a leaf, but notices unregistered classes."""
     cls = type(x)
     if cls in PLAIN:
         return False
@@ -94,12 +94,14 @@ def _check(x: Any) -> bool:
 
 
 def _is_reordered(x: Any) -> bool:
-    """Whether `move_to_end` was used: optree goes by the order below, in which keys were added."""
+    """Whether `move_to_end` was used. optree follows the underlying dict, in the order of
+    insertion."""
     return type(x) is OrderedDict and list(x) != list(dict.keys(x))
 
 
 def _in_order(tree: Any) -> Any:
-    """The tree with copies of its reordered dicts, which optree takes apart as they look."""
+    """The tree with reordered dicts replaced by copies whose order of insertion is the visible
+    order."""
     import optree
 
     def copied(x: Any) -> Any:
@@ -109,13 +111,13 @@ def _in_order(tree: Any) -> Any:
 
 
 def _stood_in(x: Any) -> Any:
-    """What makes that which stands for an object of a library's, if there is such."""
+    """The function that makes a stand-in for a library's object, or None."""
     how = tree_of(type(x))
     return how.stand_in if isinstance(how, Functions) else None
 
 
 def _with_stand_ins(tree: Any) -> Any:
-    """The tree with what stands for a library's objects in their places."""
+    """The tree with stand-ins in place of libraries' objects."""
     import optree
 
     def is_foreign(x: Any) -> bool:
@@ -129,13 +131,13 @@ def _with_stand_ins(tree: Any) -> Any:
 
 
 def flatten_up_to(structure: Any, tree: Any) -> list[Any]:
-    """The parts of a tree at the leaves of a structure."""
+    """The parts of a tree at the leaves of `structure`."""
     return list(structure.flatten_up_to(_with_stand_ins(tree)))
 
 
 def flatten_each(structure: Any, trees: Sequence[Any]) -> list[Any]:
-    """The parts of several trees at the leaves of a tuple's structure; None stands for a tree of
-    nothing but None."""
+    """The parts of several trees at the leaves of a tuple's structure. None stands for a tree of
+    Nones."""
     own = structure.children()
     if len(own) != len(trees):
         return flatten_up_to(structure, tuple(trees))  # an error
@@ -152,7 +154,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 def _walked(how: str, tree: Any) -> Any:
-    """What one of optree's functions makes of a tree."""
+    """The result of one of optree's functions for a tree."""
     import optree
 
     while True:
@@ -170,8 +172,8 @@ def _walked(how: str, tree: Any) -> Any:
 
 
 def _register_again() -> None:
-    """Register what optree knows, under our namespace: when the program ends, it forgets all that
-    before functions are called that were given to atexit before it was imported."""
+    """Register optree's builtin types under our namespace. When the program ends, optree clears its
+    registry before functions run that were given to atexit before it was imported."""
     import optree
 
     with _lock:
@@ -194,7 +196,7 @@ def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any
 
 
 def accessors(tree: Any) -> list[Any]:
-    """How each leaf is reached: `accessor.codify("tree")` is Python for it."""
+    """The accessor of each leaf: `accessor.codify("tree")` is a Python expression for it."""
     return list(_walked("tree_flatten_with_accessor", tree)[0])
 
 
@@ -206,26 +208,27 @@ def unflatten(structure: Any, leaves: Any) -> Any:
 
 
 def is_leaf(tree: Any) -> bool:
-    """Whether this isn't taken apart: neither a container nor an instance, nor None."""
+    """Whether this isn't flattened: neither a container nor an instance, nor None."""
     return bool(flatten(tree)[1].is_leaf())
 
 
 def open_once(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any]:
-    """The parts of a container or an instance, their keys, positions or names, and the function
-    that makes such a container of a list of parts."""
+    """The parts of a container or instance; their keys, positions or names; and the function that
+    makes such a container of a list of parts."""
     import optree
 
-    flatten(tree)  # which registers classes that are new
+    flatten(tree)  # registers new classes
     parts, rest, entries, made = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
     return list(parts), entries, functools.partial(made, rest)
 
 
-# A traced value passes for what it stands for (`Tracer.__class__`), so whoever asks for plain
-# numbers and arrays excludes it.
+# A traced value has the class of the value that it stands for (`Tracer.__class__`), so tests for
+# plain numbers and arrays exclude it.
 
 
 def is_number(x: Any) -> bool:
-    """Whether a leaf is traced as a scalar: a Python int or float, not a bool or an enum's."""
+    """Whether a leaf is traced as a scalar: a Python int or float, but no bool and no enum
+    member."""
     others = (bool, np.generic, enum.Enum, Value)
     return isinstance(x, (int, float)) and not isinstance(x, others)
 
@@ -249,10 +252,10 @@ def is_traced(x: Any) -> bool:
 
 
 def mapped(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool]) -> Any:
-    """The tree of what a function makes of its leaves, and of parts that are to count as such."""
+    """The tree with a function applied to its leaves, and to parts for which `is_leaf` holds."""
     import optree
 
-    flatten(tree)  # after which all classes are known
+    flatten(tree)  # registers new classes
     return optree.tree_map(function, tree, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
@@ -262,7 +265,7 @@ def array_leaves(tree: Any) -> list[Any]:
 
 
 def children(tree: Any) -> list[Any] | None:
-    """The parts of a container or instance; None for another object."""
+    """The parts of a container or instance; None for other objects."""
     if isinstance(tree, dict):
         return list(tree.values())
     if isinstance(tree, (list, tuple, deque)):
@@ -271,7 +274,7 @@ def children(tree: Any) -> list[Any] | None:
 
 
 def notes_in(tree: Any) -> Iterator[tuple[Any, str, Any]]:
-    """All notes in a tree: the instance, the name of the attribute, its value."""
+    """All notes in a tree, as (instance, attribute name, value)."""
     parts = children(tree)
     if parts is None:
         return
@@ -282,7 +285,7 @@ def notes_in(tree: Any) -> Iterator[tuple[Any, str, Any]]:
 
 
 def takes_functions(structure: Any) -> bool:
-    """Whether functions of a user's put together what has this structure."""
+    """Whether unflattening this structure calls a user's functions."""
     if structure.is_leaf():
         return False
     own = isinstance(tree_of(structure.type), Functions)
@@ -290,8 +293,8 @@ def takes_functions(structure: Any) -> bool:
 
 
 def can_be_written(structure: Any) -> bool:
-    """Whether generated code can put together what has this structure: it calls no function of a
-    user's for that."""
+    """Whether generated code can unflatten this structure, which mustn't call a user's
+    functions."""
     if structure.is_leaf():
         return True
     how = tree_of(structure.type)
@@ -300,7 +303,7 @@ def can_be_written(structure: Any) -> bool:
 
 
 def is_whole(part: Any) -> bool:
-    """Whether a part of a path leads to all of what it leads into, and has no name."""
+    """Whether a part of a path is an unnamed entry for the whole object."""
     return isinstance(part, Named) and not part
 
 

@@ -1,4 +1,4 @@
-"""What stands for values: types, variables, literals, parts of axes; and the user's lines.
+"""Values on tapes: types, variables, literals, slices of axes; and the user's source lines.
 
 Short names: `aval` abstract value, `var` variable, `src` the user's source line.
 """
@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def immutable(cls: type[T]) -> type[T]:
-    """A class of what tapes are made of by the thousand. The type checker sees to it that no field
-    is set: a frozen dataclass does so at run time, and takes three times as long to make."""
+    """Make an immutable dataclass for objects that tapes hold by the thousand. The type checker
+    ensures that no field is set. A frozen dataclass checks that at run time, and takes three times
+    as long to make."""
     return dataclass(slots=True, unsafe_hash="__hash__" not in vars(cls))(cls)
 
 
@@ -32,7 +33,7 @@ def dtype_name(dtype: np.dtype) -> str:
 
 
 def dtype_called(name: str) -> np.dtype:
-    """The dtype of a short name, or as NumPy writes it."""
+    """The dtype with this short name, or NumPy's own name."""
     if name in ("bfloat16", "bf16", "<V2"):
         load(HALVES)
         return np.dtype("bfloat16")
@@ -41,9 +42,10 @@ def dtype_called(name: str) -> np.dtype:
 
 @immutable
 class Aval:
-    """Shape and dtype of a value that isn't there yet. Prints as `f8[3,4]`.
+    """The type of a value: its shape and dtype. Prints as `f8[3,4]`.
 
-    `weak` marks a Python number: it takes the dtype of what it meets (NEP 50).
+    `weak` marks a Python number, which takes the dtype of the values that it is combined with (NEP
+    50).
     """
 
     shape: tuple[int, ...]
@@ -51,7 +53,7 @@ class Aval:
     weak: bool = False
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype.num))  # dtypes themselves take long to hash
+        return hash((self.shape, self.dtype.num))  # hashing a dtype is slow
 
     @property
     def ndim(self) -> int:
@@ -81,7 +83,7 @@ _TYPES: dict[Aval, Aval] = {}
 
 
 def one_type(aval: Aval) -> Aval:
-    """The one object for a type: it makes tapes small, and types quick to compare."""
+    """The shared object for a type. It keeps tapes small and comparisons of types fast."""
     if len(_TYPES) > MOST_TYPES:
         _TYPES.clear()
     return _TYPES.setdefault(aval, aval)
@@ -96,7 +98,7 @@ def aval_of(value: Any) -> Aval:
 
 @immutable
 class Var:
-    """A variable: the name `%id` that one call, or the list of inputs, defines."""
+    """A variable: the name `%id`, which one call or the list of inputs defines."""
 
     id: int
     aval: Aval
@@ -118,10 +120,10 @@ class Var:
 
 @immutable
 class Literal:
-    """A scalar constant. Two literals are equal when their bits are: 0.0 is not -0.0.
+    """A scalar constant. Two literals are equal if their bits are: 0.0 is not -0.0.
 
-    Only NaN is one value, whatever its bits: which NaN an operation gives depends on the machine.
-    Of complex numbers that holds for each part.
+    All NaNs are equal, whatever their bits: which NaN an operation returns depends on the machine.
+    For complex numbers this holds for each part.
     """
 
     value: np.generic
@@ -149,18 +151,18 @@ class Literal:
             return self is other
         x, y = self.value, other.value
         if type(x) is type(y) and x.dtype.kind in "fiub":
-            if x or y:  # not zeros, which may differ in their signs
+            if x or y:  # nonzero; zeros may differ in their signs
                 return bool(x == y) or bool(x != x and y != y)
             return x.tobytes() == y.tobytes()
         return self._key() == other._key()
 
     def __hash__(self) -> int:
         value = self.value
-        return hash(value) if value == value else 0  # NaNs hash by where they are
+        return hash(value) if value == value else 0  # the hash of a NaN depends on its identity
 
     @property
     def parts(self) -> tuple[Literal, Literal]:
-        """The real and the imaginary part of a complex number."""
+        """The real and imaginary parts of a complex number."""
         return Literal(self.value.real), Literal(self.value.imag)
 
     def __str__(self) -> str:
@@ -193,15 +195,15 @@ class Source:
 
     @property
     def text(self) -> str:
-        """The line itself, without its indentation; empty if the file can't be read."""
+        """The source line, without its indentation; empty if the file can't be read."""
         import linecache
 
         return linecache.getline(self.file, self.line).strip()
 
 
 def _cell(file: str) -> str:
-    """`Cell In[14]` for a file that stands for a notebook's cell, by the name that it shows; else
-    nothing."""
+    """`Cell In[14]` if the file is a notebook's cell, by the name that the notebook displays;
+    otherwise ""."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)(file)
     return " ".join(named) if named else ""
@@ -213,14 +215,14 @@ def same_bits(found: Any, expected: Literal) -> bool:
 
 
 class Value:
-    """Something a primitive can be applied to that isn't an array: applying it records a call."""
+    """A stand-in for an array, to which primitives can be applied: applying one records a call."""
 
     __slots__ = ()
     aval: Aval
-    _subclass: Any = None  # that of ndarray which it is of, if it is of one: see `subclassed`
+    _subclass: Any = None  # the subclass of ndarray that it stands for, if any: see `subclassed`
 
     def _bind(self, primitive: Any, operands: Sequence[Any]) -> Any:
-        """Record `primitive(*operands)`, one of which is this value."""
+        """Record `primitive(*operands)`, where one operand is this value."""
         raise NotImplementedError
 
     @property
@@ -241,15 +243,15 @@ class Value:
 
 
 def stood_for(kind: type) -> Any:
-    """The subclass of ndarray that what is of this class stands for; None for all else."""
+    """The subclass of ndarray for which this class stands, or None."""
     return kind._subclass if issubclass(kind, Value) else None
 
 
 @dataclass(frozen=True)
 class Slice:
-    """`start : stop : step` along an axis, explicit: `count` elements from `start` on.
+    """`start : stop : step` along an axis, as `count` elements from `start` on.
 
-    Python's slices don't hash before 3.12, and these need no clipping: every index is in range.
+    Python's slices don't hash before 3.12. These are never clipped: every index is in range.
     """
 
     start: int
@@ -263,7 +265,7 @@ class Slice:
 
     @property
     def extent(self) -> int:
-        """How many elements an axis of these has."""
+        """The extent of the resulting axis."""
         return self.count
 
     def as_slice(self) -> slice:
@@ -277,8 +279,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Span:
-    """`count` elements of an axis, from `start` on, where that isn't always equally many: they
-    stand at the front of an axis of `extent` elements."""
+    """A slice whose number of elements varies between rounds: `count` elements from `start` on,
+    stored at the front of an axis of `extent` elements."""
 
     start: int
     count: int
@@ -293,13 +295,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Memory:
-    """Whose memory the result of a primitive is. Kinds of it are below; there are no others."""
+    """The owner of a primitive's result memory. The constants below are the only instances."""
 
-    owns: bool = False  # its own, which `evaluate` makes
-    unset: bool = False  # and which is still to be filled
-    is_view: bool = False  # its operand's
-    picks: bool = False  # but where it has no axes: it is an index
-    updates: bool = False  # the first operand's, of which a part is changed
+    owns: bool = False  # new memory, which `evaluate` makes
+    unset: bool = False  # new memory that is still to be filled
+    is_view: bool = False  # the operand's memory
+    picks: bool = False  # a view, unless it has no axes: then it is a scalar
+    updates: bool = False  # the first operand's, with a part changed
 
 
 UNKNOWN, OWN, UNSET = Memory(), Memory(owns=True), Memory(owns=True, unset=True)
