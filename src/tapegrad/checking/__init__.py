@@ -1,1 +1,2 @@
-"""What holds each stage to what it was given: under TAPEGRAD_DEBUG, and in the tests."""
+"""Checks that each stage preserves the meaning of its input: under TAPEGRAD_DEBUG, and in the
+tests."""

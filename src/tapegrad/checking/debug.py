@@ -1,9 +1,9 @@
-"""Under TAPEGRAD_DEBUG compiled calls are also played, and what both return is compared.
+"""Comparison of compiled calls with the played tape, under TAPEGRAD_DEBUG.
 
 Compiled code adds the terms of a sum in another order, and its functions are off by a few units in
-the last place. What such roundings do to a result depends on the program. Where results differ by
-more than they commonly do, it is measured: the tape is played with each value moved by its last
-bit, at random, and results may be apart as far as that takes them.
+the last place. The effect of such rounding on a result depends on the program. Where results differ
+by more than usual, the effect is measured: the tape is played with each value perturbed by its last
+bit, at random, and results may differ by as much as that changes them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tapegrad.ir.tape import Literal, Tape
 from tapegrad.primitives.kinds import Composite, Contraction
 
 ON = bool(os.environ.get("TAPEGRAD_DEBUG"))
-COMMON = 64  # units in the last place, of the largest element
-AMPLIFIED = 64  # times as far as single roundings take a result, which stand for those of sums
+COMMON = 64  # the usual difference, in units in the last place of the largest element
+AMPLIFIED = 64  # allowed times the effect of single roundings, since sums have many
 RUNS = 3
-CALLS, ELEMENTS = 200, 1 << 16  # a tape of more, or of larger values, is played at its first call
+CALLS, ELEMENTS = 200, 1 << 16  # larger tapes are played at their first call only
 
 
 def watched(
@@ -36,11 +36,12 @@ def watched(
     inputs: Callable[..., Sequence[Any]],
     outputs: Callable[[Any], dict[int, Any]],
 ) -> Callable[..., Any]:
-    """`call` itself, or under TAPEGRAD_DEBUG one that is compared with the played tape.
+    """`call` itself; or under TAPEGRAD_DEBUG, `call` with its results compared with the played
+    tape.
 
-    `inputs` gives the values of the tape's inputs for the arguments of a call, and `outputs` those
-    of its outputs, by number, for what it returns. Functions that only the user knows aren't called
-    twice: they may do more than compute.
+    `inputs` maps the arguments of a call to the tape's input values, and `outputs` maps its result
+    to the tape's outputs by number. Users' functions aren't called twice, since they may have side
+    effects: such tapes aren't compared.
     """
     if not ON or any(c.primitive.foreign for c in tape.calls):
         return call
@@ -60,25 +61,25 @@ def watched(
 
 
 class _Place:
-    """Stands for an output of a tape, where the structure of a result is read off."""
+    """A placeholder for an output of a tape, used to find outputs in a result's structure."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def outputs_of(assemble: Callable[..., Any], count: int, result: Any) -> dict[int, Any]:
-    """The values of a tape's outputs, by number, out of what `assemble` has made of them."""
+    """The values of a tape's outputs, by number, extracted from the result of `assemble`."""
     places = flatten(assemble([_Place(k) for k in range(count)]))[0]
     pairs = zip(places, flatten(result)[0], strict=True)
     return {at.number: x for at, x in pairs if isinstance(at, _Place)}
 
 
 def compare(tape: Tape, inputs: Sequence[Any], found: dict[int, Any]) -> None:
-    """An InternalError if the values of outputs aren't those that playing the tape gives."""
+    """Raise an InternalError if these outputs differ from those of the played tape."""
     expected, broken = run(tape, inputs)
     if broken is not None:
         raise _differs(tape, f"{broken.what} isn't {broken.expected}, and it went on")
-    others: list[list[Any]] = []  # the first of them explains most differences
+    others: list[list[Any]] = []  # the first perturbed run explains most differences
     open_ = _multiplies(tape)
     for number, x in found.items():
         a, b = np.asarray(x), np.asarray(expected[number])
@@ -96,8 +97,8 @@ def _differs(tape: Tape, how: str) -> InternalError:
 
 
 def _multiplies(tape: Tape) -> bool:
-    """Whether a tape has products that sum: where infinities of both signs meet in them, it is a
-    matter of order whether they give NaN or an infinity."""
+    """Whether a tape has sums of products. If infinities of both signs meet in them, the order
+    decides whether they give NaN or an infinity."""
     return any(
         isinstance(p := c.primitive, Contraction)
         or (isinstance(p, Composite) and p.ordered)
@@ -108,8 +109,8 @@ def _multiplies(tape: Tape) -> bool:
 
 @quiet
 def _is_close(a: np.ndarray, b: np.ndarray, allowed: Any, open_: bool) -> bool:
-    """Whether two arrays are equal but for what is allowed; NaN is NaN, and an infinity, if that
-    is left open."""
+    """Whether two arrays are equal up to `allowed`. NaN equals NaN, and also an infinity if
+    `open_`."""
     if a.dtype.kind not in "fc":
         return bool(np.all((a == b) | (np.asarray(allowed) > 0)))
     nan = (a != a) & (b != b)
@@ -128,8 +129,8 @@ def _common(b: np.ndarray) -> float:
 
 @quiet
 def _rounding(b: np.ndarray, others: Sequence[Any]) -> Any:
-    """How far off rounding takes each element; infinite where it decides between NaN and numbers,
-    or which integer it is."""
+    """The allowed difference of each element due to rounding. Infinite where rounding decides
+    between NaN and numbers, or between integers."""
     allowed = np.zeros(b.shape)
     for other in map(np.asarray, others):
         wide = complex if b.dtype.kind == "c" else float
@@ -143,8 +144,8 @@ def _rounding(b: np.ndarray, others: Sequence[Any]) -> Any:
 
 @quiet
 def _moved(tape: Tape, inputs: Sequence[Any], rng: Any) -> list[Any]:
-    """The outputs of a tape, each of whose values is moved by its last bit, or isn't; those in the
-    tapes that its calls hold, too."""
+    """The outputs of a tape played with its values perturbed at random by up to one bit, in
+    sub-tapes too."""
 
     def inside(held: Tape, values: Sequence[Any], own: Any = ()) -> list[Any]:
         return _moved(held, values, rng)

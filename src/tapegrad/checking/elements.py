@@ -1,4 +1,4 @@
-"""Memory whose elements know whose they are: what running a plan as it is written looks at."""
+"""Memory that records the owner of each element, for running plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOBODY = -1
 
 @dataclass
 class Memory:
-    """Elements, and for each whose it is, by which step it was stored, and whether it was read."""
+    """Elements of memory, each with its owner, the step that stored it, and whether it was read."""
 
     values: list[Any]
     owners: list[int]
@@ -40,7 +40,7 @@ def missing(owner: int) -> str:
 
 
 def product(machine: Any, step: Gemm) -> None:
-    """A product of whole matrices, or of what is counted of them."""
+    """Run a matrix product, or the part of it given by its sizes or share."""
     ends = step.extents
     if step.sizes is not None:
         ends = tuple([machine.number(size)() for size in step.sizes])
@@ -62,7 +62,8 @@ def product(machine: Any, step: Gemm) -> None:
 
 
 def _matrix(machine: Any, step: Gemm, panel: Panel, rows: range, columns: range) -> Any:
-    """The rows and columns of a matrix, number by number: of what is around nobody knows."""
+    """The rows and columns of a matrix, read element by element. Elements around it may be
+    unwritten."""
     found = np.zeros((len(rows), len(columns)), panel.cell.dtype)
     for (a, i), (b, j) in itertools.product(enumerate(rows), enumerate(columns)):
         found[a, b] = machine.reading(panel.cell, panel.place(i, j), step)()

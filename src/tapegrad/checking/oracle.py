@@ -1,9 +1,9 @@
-"""A tape played against its plan run as it is written: what TAPEGRAD_DEBUG holds schedules to.
+"""Comparison of a tape, played, with its plan, run step by step; used under TAPEGRAD_DEBUG.
 
-The values of the inputs are drawn. The plan runs at the end, with its temporaries where they will
-live and its registers nested as they will be; where it goes wrong, it runs once more after each
-pass, so that the error names the one at fault. Programs of many elements aren't run: the same
-passes make them, and verifying looks at all of them.
+The input values are random. The final plan is run with its temporaries in their final memory and
+its registers nested as they will be. If it is wrong, the plan is run after each pass, so that the
+error names the pass at fault. Large programs aren't run: they are made by the same passes, and all
+plans are verified.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
     from tapegrad.ir.allocation import Allocation
 
-MOST = 4000  # accesses that running a plan may take: some 10 ms
+MOST = 4000  # memory accesses of a plan that is run: some 10 ms
 CLOSE: dict[Any, float] = {
     **dict.fromkeys([np.dtype(np.float64), np.dtype(np.complex128)], 1e-9),
     **dict.fromkeys([np.dtype(np.float32), np.dtype(np.complex64)], 1e-4),
 }
-# What is further apart is measured: a tape is played again with each value moved by as much as
-# adding this many terms in another order may move it.
+# If results differ by more, the tape is played again with each value perturbed by as much as adding
+# this many terms in another order may change it.
 TERMS, RUNS, SAFETY = 1000, 4, 4
-JUMP = 1e-2  # a result that rounding moves by this part of itself says nothing
+JUMP = 1e-2  # a result that rounding changes by this fraction proves nothing
 
 Passes = Sequence[Callable[[Plan], Plan]]
 
 
 def hold(program: Program, tape: Tape, first: Plan, passes: Passes) -> None:
-    """An `InternalError` if the program of a tape isn't what the tape says. `first` is the plan
-    that the passes started from."""
+    """Raise an InternalError if the program doesn't compute what the tape says. `first` is the plan
+    from which the passes started."""
     plan, allocation = program.plan, program.allocation
     verify_allocation(plan, allocation, (), "assign")
     verify_allocation(plan, allocation, program.nested, "emit")
@@ -65,7 +65,7 @@ def _name_the_pass(
             break
         plan, stage = step(plan), getattr(step, "func", step).__name__
     if not found:
-        plan = program.plan  # that of which it says where the cells are
+        plan = program.plan  # the plan to whose cells the allocation refers
         stage, found = "assign", differs(tape, values, plan, program.allocation)
     if not found:
         stage = "emit"
@@ -82,10 +82,10 @@ def differs(
     allocation: Allocation | None = None,
     nested: set[Cell] | frozenset[Cell] = frozenset(),
 ) -> str:
-    """In what way a plan computes something else than its tape, in words."""
+    """A description of how a plan's results differ from its tape's, or ""."""
     try:
         expected = _played(tape, values)
-    except Exception as error:  # these values aren't for this program
+    except Exception as error:  # the tape can't be played with these values
         let_through(error)
         return ""
     try:
@@ -104,7 +104,7 @@ def differs(
     same = any(stops) == any(broken)
     if same and all(map(_is_close, found.results, results)):
         return ""
-    moved = cache(partial(_played, tape, values))  # the first of them explains most differences
+    moved = cache(partial(_played, tape, values))  # the first explains most differences
     if not same and all(
         same_bits(_value(g.operand, moved(seed)), g.expected) != one
         for seed in range(1, RUNS + 1)
@@ -124,7 +124,7 @@ def differs(
 
 
 def drawn(tape: Tape) -> Iterator[list[Any]]:
-    """Values for the inputs of a tape for which it can be played."""
+    """Random input values with which the tape can be played."""
     free = tape.free_inputs
     libraries = [call for call in tape.calls if isinstance(call.primitive, Library)]
     pivots = {x for call in libraries for x in call.operands if x.dtype == np.int32}
@@ -133,7 +133,7 @@ def drawn(tape: Tape) -> Iterator[list[Any]]:
         rng = np.random.default_rng(len(tape.calls))
         values = [_drawn(v.aval, rng, integers) for v in free]
         for k, v in enumerate(free):
-            if v in pivots:  # LAPACK trusts them
+            if v in pivots:  # pivots, which LAPACK doesn't check
                 values[k] = np.broadcast_to(np.arange(1, v.shape[-1] + 1, dtype=v.dtype), v.shape)
         values += tape.captured
         try:
@@ -157,8 +157,8 @@ def _drawn(aval: Aval, rng: np.random.Generator, integers: tuple[int, ...]) -> A
 
 
 def called(primitive: Any, *xs: Any) -> Any:
-    """A call of NumPy. A user's function isn't called for this, not in a loop either: another
-    stands in for it."""
+    """Evaluate a primitive with NumPy. A user's function is never called for this, not in a loop
+    either: another function stands in for it."""
     if primitive.tapes:
         return primitive.played(_inside, *xs)
     if not primitive.foreign:
@@ -176,15 +176,15 @@ def _stand_in(aval: Aval, total: float) -> Any:
 
 
 def _inside(tape: Tape, values: Sequence[Any], own: Any = (), moved: int = 0) -> list[Any]:
-    """The results of a tape that a call holds."""
+    """The results of a call's sub-tape."""
     known = _played(tape, values, moved)
     return [_value(x, known) for x in tape.outputs]
 
 
 @quiet
 def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]:
-    """All variables of a tape, whether its guards hold or not; each moved a little, in one of
-    several ways, if `moved` says so."""
+    """The values of all variables of a tape, whether its guards hold or not. If `moved` isn't 0, it
+    selects a perturbation of the values."""
     env = {v.id: np.asarray(x, v.dtype) for v, x in zip(tape.inputs, values, strict=True)}
 
     def kept(x: Any) -> Any:
@@ -214,7 +214,7 @@ def _value(x: Operand, env: dict[int, Any]) -> Any:
 
 
 def _is_close(found: Any, expected: Any) -> bool:
-    """Whether two results are one up to rounding, as far as that goes without looking closer."""
+    """Whether two results agree up to a fixed tolerance for rounding."""
     x, y = np.asarray(found), np.asarray(expected)
     if (x.shape, x.dtype) != (y.shape, y.dtype):
         return False
@@ -226,7 +226,7 @@ def _is_close(found: Any, expected: Any) -> bool:
 
 @quiet
 def _is_rounding(found: Any, expected: np.ndarray, moved: Sequence[Any]) -> bool:
-    """Whether rounding explains how far two results are apart."""
+    """Whether rounding, as measured by the perturbed results `moved`, explains a difference."""
     if _is_close(found, expected):
         return True
     if np.shape(found) != expected.shape or not moved:

@@ -1,15 +1,15 @@
-"""A plan run as it is written, one element after another, in plain Python: the oracle between the
-tape and the kernels.
+"""An interpreter of plans in plain Python, element by element: the oracle between tapes and
+kernels.
 
-It runs in memory of its own for each cell, or in the memory that an allocation lets them share.
-Each element of memory knows what stands in it: which cell, and which element of that. So what is
-read is found out to be wrong even where the numbers happen to agree:
+Each cell has memory of its own, or shares memory as an allocation says. Each element of memory
+knows which cell's element it holds. So wrong reads are found even where the numbers happen to
+agree:
 
-- what nobody has written yet, in this iteration or in this kernel,
-- what another cell, or another iteration, has written over,
-- a sum before all its terms are in it.
+- of an element that isn't written yet, in this iteration or kernel,
+- of an element that another cell or iteration has overwritten,
+- of a sum before all its terms are added.
 
-Short names: `m` a place in memory, `owner` the number of the element that stands there.
+Short names: `m` a position in memory, `owner` the number of the element stored there.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from tapegrad.ir.steps import (
     Step,
 )
 
-APART = Allocation((), {})  # each cell in memory of its own
+APART = Allocation((), {})  # each cell has memory of its own
 
 
 @dataclass
 class Outcome:
-    """What a plan computes: the results, or the status with which it stopped; and the scalars that
-    it checked, by the status that each would stop with."""
+    """The results of a plan, or the status with which it stopped; and the scalars that its guards
+    checked, by status."""
 
     results: list[np.ndarray]
     status: int
@@ -64,22 +64,24 @@ def run_plan(
     stops: bool = True,
     call: Callable[..., Any] = lambda primitive, *xs: primitive.evaluate(*xs),
 ) -> Outcome:
-    """Run a plan on the values of all its inputs; an `InternalError` if it reads what isn't there.
+    """Run a plan on the values of all its inputs. Raises an InternalError if it reads invalid
+    memory.
 
     With an allocation, registers end with their kernel, and the `nested` ones are computed where
-    they are read. Unless it `stops`, guards are only written down. `call` makes the calls of NumPy.
+    they are read. Unless it `stops`, guards are recorded only. `call` evaluates primitives with
+    NumPy.
     """
     machine = _Machine(plan, allocation, frozenset(nested), stops, call)
     return quiet(machine.run)(values)
 
 
 class _Stop(Exception):
-    """The plan ends here, with a status."""
+    """The plan stops with a status."""
 
 
 Action = Callable[[], None]
 Number = Callable[[], int]
-Locator = Callable[[], tuple[int, int]]  # the place in memory, and the number of the element
+Locator = Callable[[], tuple[int, int]]  # (position in memory, number of the element)
 
 
 @dataclass
@@ -92,7 +94,7 @@ class _Machine:
     env: dict[Index, int] = field(default_factory=dict)
     memories: dict[Slot | Cell, Memory] = field(default_factory=dict)
     registers: list[Memory] = field(default_factory=list)
-    numbers: dict[Cell, int] = field(default_factory=dict)  # of each cell's first element
+    numbers: dict[Cell, int] = field(default_factory=dict)  # number of each cell's first element
     elements: int = 0
     waiting: dict[Cell, Callable[[], Any]] = field(default_factory=dict)
     checked: dict[int, Any] = field(default_factory=dict)
@@ -130,7 +132,7 @@ class _Machine:
     # ---- memory
 
     def home(self, cell: Cell) -> tuple[Memory, int, int]:
-        """The memory of a cell, where it starts there, and the number of its first element."""
+        """The memory of a cell, its start there, and the number of its first element."""
         root = cell.root
         home = (self.allocation or APART).home(root)
         if home.memory not in self.memories:
@@ -149,7 +151,7 @@ class _Machine:
         raise malformed(self.plan, f"{message}{line}", cell=cell)
 
     def number(self, k: Affine) -> Number:
-        """The value of an affine index."""
+        """A function that evaluates an affine index."""
         env, const = self.env, k.const
         if not k.terms:
             return lambda: const
@@ -167,12 +169,12 @@ class _Machine:
         def wrapped() -> int:
             found = int(value())
             found += size if found < 0 else 0
-            return found if 0 <= found < size else 0  # the plan stops, but only later
+            return found if 0 <= found < size else 0  # the plan stops with a status later
 
         return wrapped
 
     def place(self, cell: Cell, at: At, step: Step) -> Locator:
-        """Where an element of a cell is, and its number."""
+        """A function that returns the position and number of an element of a cell."""
         _, start, number = self.home(cell)
         left = left_of(cell, at)
         if all(isinstance(k, Affine) for k in at):
@@ -243,8 +245,8 @@ class _Machine:
         return store
 
     def take(self, memory: Memory, m: int, owner: int, step: Step, cell: Cell) -> None:
-        """A new value stands here; who has read the old one of the same element was too early,
-        unless it is one that rounds update."""
+        """Register a new value at `m`. If the old value of the same element was read, that read was
+        too early, unless rounds update the element."""
         again = memory.owners[m] == owner and memory.writers[m] is not step
         if again and memory.was_read[m] and cell.root.role != "state":
             self.fail("it is written again after it was read", step, cell)
@@ -263,7 +265,7 @@ class _Machine:
     # ---- arrays
 
     def part(self, cell: Cell, at: At) -> tuple[Memory, Locator, int, tuple[int, ...]]:
-        """The part of an array at the first entries of an index: its memory, start, size, shape."""
+        """The part of an array selected by leading indices, as (memory, locator, size, shape)."""
         memory, start, number = self.home(cell)
         shape = cell.shape[len(at) :]
         first = self.number(_dot(at, cell.shape) + number)
@@ -277,7 +279,7 @@ class _Machine:
     def array(
         self, cell: Cell, at: At, step: Step, swapped: bool = False, kept: bool = True
     ) -> np.ndarray:
-        """The part as an array. What isn't `kept` is overwritten by the step that reads it."""
+        """The part of a cell as an array. Unless `kept`, the step that reads it overwrites it."""
         memory, place, size, shape = self.part(cell, at)
         m, owner = place()
         if memory.owners[m : m + size] != list(range(owner, owner + size)):
@@ -302,7 +304,7 @@ class _Machine:
     # ---- steps
 
     def action(self, step: Step) -> Action:
-        """What running a step does."""
+        """A function that runs a step."""
         found: Action = ACTIONS[type(step)](self, step)
         return found
 
@@ -326,7 +328,7 @@ class _Machine:
             return range(0, index.extent if limit is None else limit(), loop.step)
 
         def run() -> None:
-            # Chunks are independent, so they may as well run in the other direction.
+            # Chunks are independent, so running them in reverse must give the same results.
             order = reversed(list(steps())) if loop.parallel else steps()
             for value in order:
                 if loop.parallel:
@@ -381,7 +383,7 @@ class _Machine:
             ]
             found = step.primitive.replayed(*arrays)
             values = iter(found if isinstance(found, tuple) else (found,))
-            written = step.arrays[: len(step.primitive.overwrites)]  # the others are work space
+            written = step.arrays[: len(step.primitive.overwrites)]  # the others are workspace
             for (cell, at, _), value in zip(written, values, strict=False):
                 self.fill(cell, at, value, step)
             for store, value in zip(flags, values, strict=True):
@@ -394,7 +396,8 @@ class _Machine:
         return lambda: self.stop(step.status) if flag() else None
 
     def recurrence(self, step: Recurrence) -> None:
-        """Round after round, each in memory that holds nothing but what the last one left."""
+        """Run a loop round by round, each in fresh memory that holds only the results of the last
+        round."""
         values = [
             self.entering(cell, read, step, number < step.carried)
             for number, (cell, read) in enumerate(zip(step.plan.inputs, step.reads, strict=True))
@@ -424,7 +427,7 @@ class _Machine:
             self.fill(cell, (), value, step)
 
     def entering(self, cell: Cell, read: Read, step: Recurrence, carried: bool) -> Any:
-        """The value of an input of a round, at first."""
+        """The initial value of an input of a round."""
         if not cell.shape:
             return self.read(read, step)()
         if not carried:
@@ -433,8 +436,8 @@ class _Machine:
         return self.begun(cell, read.cell)
 
     def begun(self, like: Cell, cell: Cell | None) -> Any:
-        """A cell's value, of which not all needs to be set. What isn't is nothing that a result may
-        be made of."""
+        """A cell's value, parts of which may be unset. Unset elements are NaN or 99, which no
+        result may depend on."""
         value = np.full(like.shape, np.nan if like.dtype.kind == "f" else 99).astype(like.dtype)
         if cell is not None:
             memory, place, size, _ = self.part(cell, ())
@@ -484,7 +487,7 @@ ACTIONS: dict[type[Step], Callable[[_Machine, Any], Action]] = {
 
 
 def _dot(at: At, shape: tuple[int, ...]) -> Affine:
-    """The number of an element, at an index of an array in row-major order."""
+    """The number of an element of a row-major array."""
     total = Affine()
     for k, stride in zip(at, strides(shape), strict=False):
         assert isinstance(k, Affine)

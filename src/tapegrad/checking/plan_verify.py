@@ -1,5 +1,5 @@
-"""Checks that a plan is well formed, and that where its temporaries live is right: run after each
-pass in the tests and under TAPEGRAD_DEBUG."""
+"""Verification of plans and of their allocations: run after each pass in the tests and under
+TAPEGRAD_DEBUG."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from tapegrad.ir.steps import (
 
 
 def verify_plan(plan: Plan, after: str = "") -> Plan:
-    """Return the plan if it is well formed; otherwise raise `InternalError`. It is, if
+    """Return the plan if it is well formed; otherwise raise `InternalError`. A plan is well formed
+    if
 
-    - the cells are those of the plan: what is passed isn't written, what is returned is, one cell
-      stands for one place;
-    - what is read was written before;
-    - each loop index is used inside its loop, and no index leaves its array, whatever the loops do;
-    - the plans of rounds are well formed, and find their arrays where they were left;
-    - chunks that may run at the same time write to no memory that others touch;
-    - what only stands at the top level is there, and each status has its meaning.
+    - its cells belong to it: inputs aren't written, outputs are, and each place has one cell;
+    - cells are written before they are read;
+    - each loop index is used inside its loop, and no index leaves its array for any value of the
+      loops;
+    - the plans of rounds are well formed, and find their arrays where the last round left them;
+    - chunks that may run at the same time don't write to memory that others access;
+    - top-level steps stand at the top level, and each status has a meaning.
     """
     check = _Check(plan, after)
     for cell in (*plan.inputs, *plan.outputs):
@@ -54,8 +55,8 @@ class _Check:
     after: str
     written: set[Cell] = field(default_factory=set)
     known: dict[int, Cell] = field(default_factory=dict)
-    bound: set[Index] = field(default_factory=set)  # the indices of the loops around
-    planned: set[int] = field(default_factory=set)  # the plans of rounds, by id
+    bound: set[Index] = field(default_factory=set)  # indices of the surrounding loops
+    planned: set[int] = field(default_factory=set)  # plans of rounds that were verified, by id
 
     def fail(self, message: str, cell: Cell | None = None, step: Step | None = None) -> None:
         line = "" if step is None else f" in `{show_step(self.plan, step)}`"
@@ -90,8 +91,8 @@ class _Check:
         self.bound.remove(loop.index)
 
     def apart(self, loop: Loop) -> None:
-        """Chunks share no memory that one of them writes: each has a row of its own in it, or the
-        rows of its own that the loop over the chunk runs over."""
+        """Check that chunks write to no shared memory: each has its own row of a cell, or the rows
+        that its inner loop runs over."""
         rows = {**rows_of(loop.body), loop.index: 0}
         uses: dict[Cell, list[Along | None]] = {}
         written: dict[Cell, None] = {}
@@ -120,8 +121,8 @@ class _Check:
         self.uses(step, loops)
 
     def product(self, step: Gemm, loops: tuple[Loop, ...]) -> None:
-        """The matrices fit, and the chunks of an axis cover it, none of them in vain: a front isn't
-        shared out."""
+        """Check that the matrices fit, and that chunks cover the axis and none is empty. A product
+        of fronts isn't divided."""
         extents = step.extents
         for panel, axes in step.matrices:
             if panel.shape != tuple([extents[axis] for axis in axes]):
@@ -139,7 +140,7 @@ class _Check:
             self.fail("its chunks don't cover it", step=step)
 
     def recurrence(self, step: Recurrence) -> None:
-        """The plan of a round, what it is passed, and where its arrays go round."""
+        """Check the plan of a round, its inputs, and the renaming of its arrays."""
         inner = step.plan
         if id(inner) not in self.planned:
             self.planned.add(id(inner))
@@ -171,8 +172,8 @@ class _Check:
         self.turns(step)
 
     def turns(self, step: Recurrence) -> None:
-        """Each round finds its arrays where the last one left them, and they end where they
-        belong."""
+        """Check that each round finds its arrays where the last one left them, and that they end in
+        the right place."""
         places, homes, leaves = step.places, step.homes, step.leaves
         numbers = set(range(len(places)))
         if len(set(places)) < len(places) or set(step.turns) != numbers:
@@ -192,7 +193,7 @@ class _Check:
                 self.fail("it isn't where its array is after the last round", cell, step)
 
     def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
-        """What a step itself reads and writes."""
+        """Check the reads and writes of a step itself."""
         for cell in step.needs():
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
@@ -224,7 +225,7 @@ class _Check:
                 self.fail(f"the plan has no such {cell.role}", cell, step)
 
     def index(self, cell: Cell, at: At, batch: bool, loops: tuple[Loop, ...], step: Step) -> None:
-        """An index of an element, or of the parts that a batch consists of."""
+        """Check an index of an element, or of the parts of a batch."""
         if len(at) > len(cell.shape) or (len(at) < len(cell.shape) and not batch):
             self.fail(f"it has {len(cell.shape)} axes, and {len(at)} entries", cell, step)
         for k, size in zip(at, cell.shape, strict=False):
@@ -245,10 +246,10 @@ class _Check:
 
 
 def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
-    """The least and the greatest value of an index inside loops.
+    """The least and greatest value of an index inside of loops.
 
-    An index that counts from the start of its tile, or in its chunk, is that start and a small
-    number. Every way to see it is true, and each is the narrowest for some index.
+    An index that counts from the start of its tile or chunk is that start plus a small number. All
+    these bounds hold, and each is the narrowest for some index.
     """
     least, most = k.limited
     for loop in reversed(loops):
@@ -268,7 +269,7 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Access:
-    """What a step does to memory, at a top-level position, inside loops."""
+    """One access of a step to memory, at a top-level position, inside of loops."""
 
     position: int
     loops: tuple[Loop, ...]
@@ -280,13 +281,13 @@ class Access:
 def verify_allocation(
     plan: Plan, allocation: Allocation, nested: Collection[Cell] = (), after: str = ""
 ) -> None:
-    """An `InternalError` if what a cell holds is written over before it is read for the last time.
+    """Raise an InternalError if a cell is overwritten before its last read.
 
-    `nested` are the registers whose values are computed where they are read: what they read, they
-    read there. Two cells that live in the same memory may meet in one top-level step, and in as
-    many as nested registers are read later; and then each element of the old one must have been
-    read before the new one is written there. That is tried out: for all iterations, or, if those
-    are many, for the first and last of each loop.
+    `nested` are the registers whose values are computed where they are read, so that their own
+    reads happen there. Two cells in the same memory may both be used in one top-level step, and for
+    as many more as nested registers are read later. Then each element of the old one must be read
+    before the new one is written there. That is checked by enumeration: of all iterations, or if
+    these are many, of the first and last of each loop.
     """
     steps: dict[int, list[Access]] = {}
     for access in _accesses(plan.steps, frozenset(nested)):
@@ -299,7 +300,7 @@ def verify_allocation(
     by_memory: dict[Slot | Cell, list[Cell]] = {}
     for cell, (first, _) in sorted(lives.items(), key=lambda item: item[1]):
         others = by_memory.setdefault(spans[cell].memory, [])
-        others[:] = [old for old in others if lives[old][1] >= first]  # the rest has gone
+        others[:] = [old for old in others if lives[old][1] >= first]  # the others have ended
         for old in others:
             came, goes = lives[old]
             if not spans[old].meets(spans[cell]):
@@ -315,7 +316,7 @@ def verify_allocation(
 
 
 def _lives(plan: Plan, steps: Mapping[int, Sequence[Access]]) -> dict[Cell, tuple[int, int]]:
-    """From which top-level step to which the temporaries in memory live; results, to the end."""
+    """The first and last top-level step of each temporary in memory. Results live to the end."""
     found: dict[Cell, tuple[int, int]] = {}
     for position, accesses in steps.items():
         for access in accesses:
@@ -327,7 +328,7 @@ def _lives(plan: Plan, steps: Mapping[int, Sequence[Access]]) -> dict[Cell, tupl
 
 
 def _check_registers(plan: Plan, steps: Mapping[int, Sequence[Access]], after: str) -> None:
-    """Registers end with their kernel."""
+    """Check that no register is used by two kernels."""
     numbers = [
         number
         for number, segment in enumerate(segments(plan.steps))
@@ -366,8 +367,8 @@ def _accesses(
     loops: tuple[Loop, ...] = (),
     position: int | None = None,
 ) -> Iterator[Access]:
-    """All accesses in the order of the kernels."""
-    waiting: dict[Cell, list[tuple[Cell, At | None]]] = {}  # what nested registers read
+    """All accesses, in the order in which kernels make them."""
+    waiting: dict[Cell, list[tuple[Cell, At | None]]] = {}  # nested register -> its reads
     for number, step in enumerate(steps):
         here = number if position is None else position
         reads: list[tuple[Cell, At | None]] = []
@@ -383,16 +384,15 @@ def _accesses(
             continue
         found = [Access(here, loops, cell, at, False) for cell, at in reads]
         written = [Access(here, loops, cell, at, True) for cell, at, w in step.accesses() if w]
-        # What works on arrays may write some elements before it has read others.
+        # Steps on arrays may write some elements before they have read others.
         yield from [*written, *found] if step.of_arrays else [*found, *written]
 
 
-ENOUGH = 4096  # iterations; of loops with more only the first and last are tried
+ENOUGH = 4096  # iterations: if there are more, only the first and last are tried
 
 
 def _overwrites(accesses: Sequence[Access], old: Cell, allocation: Allocation) -> bool:
-    """Whether some element of `old` is used after another cell was written in its place, in the
-    steps that touch both."""
+    """Whether an element of `old` is used after another cell was written in its place."""
     written: set[int] = set()
     many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > ENOUGH
     for access, values in _in_order(list(accesses), 0, {}, many):
@@ -408,7 +408,7 @@ def _overwrites(accesses: Sequence[Access], old: Cell, allocation: Allocation) -
 def _elements(
     access: Access, values: dict[Index, int], allocation: Allocation
 ) -> range | list[int]:
-    """The places in memory that an access may touch."""
+    """The positions in memory that an access may touch."""
     plain = all(isinstance(k, Affine) for k in access.at or ())
     if access.at is None or not plain or len(access.at) < len(access.cell.shape):
         whole = span(access.cell, None, allocation)

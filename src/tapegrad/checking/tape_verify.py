@@ -1,5 +1,5 @@
-"""Checks that a tape is well formed: run between passes in the tests and under TAPEGRAD_DEBUG, and
-on tapes that users have changed."""
+"""Verification of tapes: run between passes in the tests and under TAPEGRAD_DEBUG, and on tapes
+that users edit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegrad.ir.text import show_call
 
 def verify(tape: Tape, after: str = "") -> Tape:
     """Return the tape if each variable is defined once, before its uses, with the type that its
-    primitive gives it; otherwise raise `InternalError` with the calls around the fault."""
+    primitive gives it. Otherwise raise `InternalError` with the calls around the fault."""
     try:
         _check(tape)
     except _Malformed as fault:
@@ -25,8 +25,8 @@ def verify(tape: Tape, after: str = "") -> Tape:
 
 
 def checked(tape: Tape, what: str) -> Tape:
-    """A tape that a user has made by `what`, if it is well formed; else a `TapeError` says where it
-    isn't."""
+    """Return a tape that a user made with `what`, if it is well formed; otherwise raise a
+    `TapeError` that says where it isn't."""
     try:
         _check(tape)
     except _Malformed as fault:
@@ -36,7 +36,7 @@ def checked(tape: Tape, what: str) -> Tape:
 
 
 class _Malformed(Exception):
-    """What is wrong with a tape: the call, if it is one, and the lines around it."""
+    """A fault of a tape, with the call, if any, and the lines around it."""
 
     def __init__(self, message: str, tape: Tape, position: int) -> None:
         super().__init__(message)
@@ -98,5 +98,5 @@ def _check(tape: Tape) -> None:
 
 
 def _type(aval: Aval) -> tuple[object, ...]:
-    """What must agree: a Python number may stand where a scalar does."""
+    """The part of a type that must agree. A Python number may stand for a scalar."""
     return aval.shape, aval.dtype
