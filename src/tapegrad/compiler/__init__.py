@@ -1,5 +1,5 @@
-"""Tapes to machine code: here, in a process next door, or found on disk."""
+"""From tapes to machine code: compiled in this process or in a worker process, or found on disk."""
 
 import time
 
-LOADED = time.time()  # sources that were changed later aren't those that run
+LOADED = time.time()  # sources changed later aren't the ones that run

@@ -1,15 +1,17 @@
-"""Programs that are alike but for the lengths of axes, of which one was compiled before.
+"""Programs that differ only in the lengths of axes from one compiled before.
 
     loss(w, X[64, 20])     compiled for 64 rows
     loss(w, X[100, 20])    compiled for any number of rows, beside the first
     loss(w, X[81, 20])     nothing left to compile
 
-What two such programs have in common becomes a template, if the target makes some. Of each kind
-some are kept, in the compiler's memory and on disk, and a program is compiled beside one of them.
+The common part of two such programs becomes a template, if the target supports templates. Some
+programs of each kind are kept, in the compiler's memory and on disk, and a new one is compiled
+beside one of them.
 
-The tape for one row is of another kind, and so is that of a loop which another number of rounds is
-written as. But they tell that the axis varies, so the first program of the next kind is compiled
-beside what it would be for another length, as far as it tells (`schedule/resized.py`).
+The tape for one row is of another kind, and so is that of a loop that is written differently for
+another number of rounds. But they show that the axis varies. So the first program of the next kind
+is compiled beside the program for another length, as far as that can be predicted
+(`schedule/resized.py`).
 """
 
 from __future__ import annotations
@@ -30,21 +32,21 @@ from tapegrad.primitives.base import Elementwise, Parametric, Primitive
 from tapegrad.schedule.lengths import varied
 from tapegrad.schedule.resized import resized
 
-LONG = 2000  # calls of a program: to schedule two takes as long as to compile one
-MOST = 8  # that are kept of a kind
-TRIED = 3  # beside which a program is compiled, until it has their loops
+LONG = 2000  # calls: scheduling two such programs takes as long as compiling one
+MOST = 8  # programs kept of each kind
+TRIED = 3  # programs beside which a new one is compiled, until it has their loops
 KIND, AXES = "kind", "axes"
 
 
 class Kind:
-    """What a program has in common with those that are alike but for lengths: some of them are
-    kept, of which no two have the same loops."""
+    """The programs that differ from one only in lengths. Some are kept; no two of these have the
+    same loops."""
 
     def __init__(self, packed: Packed, tape: Tape) -> None:
         self._packed, self._tape, self._size = packed, tape, _size(tape)
         self._known: list[tuple[float, bytes]] = []
         self._key: Any = None
-        self._axes: list[tuple[int, int]] = []  # that vary
+        self._axes: list[tuple[int, int]] = []  # axes that vary
         if len(tape.calls) > LONG or opaque_of(packed.primitives):
             return
         self._key = KIND, digest("\n".join(_described(tape)).encode()), None
@@ -52,8 +54,8 @@ class Kind:
         self._axes = _varying(tape)
 
     def others(self) -> Iterator[Tape]:
-        """Programs for other lengths, those of the next size first: that vary in all axes which are
-        known to, and then those that don't."""
+        """Programs for other lengths, nearest size first. Those that differ in all axes known to
+        vary come first."""
         nearest = sorted(self._known, key=lambda one: abs(one[0] - self._size))
         partly = []
         for _, content in nearest[:TRIED]:
@@ -65,24 +67,25 @@ class Kind:
                 partly.append(other)
         for far in (True, False):
             if self._axes and (other := resized(self._tape, self._axes, far)) is not None:
-                self.keep()  # it may be wrong about that, and is told by this one then
+                self.keep()  # the prediction may be wrong; then this program corrects it
                 yield other
         yield from partly
 
     def keep(self) -> None:
-        """Have later programs compiled beside this one."""
+        """Keep this program, so that later ones are compiled beside it."""
         if self._key is None or any(size == self._size for size, _ in self._known):
             return
         try:
             content = dumped(self._packed)
-        except Exception as error:  # it refers to what only this process knows
+        except Exception as error:  # it refers to objects of this process
             let_through(error)
             return
         _keep(self._key, [*self._known, (self._size, content)][-MOST:])
 
 
 def _varying(tape: Tape) -> list[tuple[int, int]]:
-    """The axes of inputs that had another length in a program of this function, of any kind."""
+    """The input axes that had another length in an earlier program of this function, of any
+    kind."""
     types = [_type(x.aval) for x in (*tape.inputs, *tape.outputs)]
     src = next((call.src for call in tape.calls if call.src), Source("", 0))
     words = [tape.name, src.file, src.function, str(len(tape.inputs)), *types]
@@ -100,7 +103,7 @@ def _varying(tape: Tape) -> list[tuple[int, int]]:
 
 
 def _found(key: Any) -> Any:
-    """What was kept under such a key; None if nothing was."""
+    """The object kept under this key, or None."""
     content = HOST.objects.get(key) or kept.find(_name_of(key))
     return None if content is None else pickle.loads(content)
 
@@ -120,12 +123,12 @@ def _type(x: Aval) -> str:
 
 
 def _size(tape: Tape) -> float:
-    """The logarithm of how many numbers a program takes."""
+    """The logarithm of the number of elements that a program takes."""
     return math.log(sum(math.prod(var.shape) for var in tape.inputs) or 1)
 
 
 def _described(tape: Tape) -> Iterator[str]:
-    """All of a tape that lengths don't change."""
+    """A description of all of a tape that doesn't depend on lengths."""
     numbers: dict[Var, int] = {}
 
     def defined(var: Var) -> str:

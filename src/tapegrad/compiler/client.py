@@ -1,10 +1,10 @@
-"""The parent's side of the process next door: starting it, sending programs, taking machine code.
+"""The parent's side of the worker process: starting it, sending programs, receiving machine code.
 
-No thread waits for answers: whoever makes a call looks whether something has come, which takes a
-microsecond. So nothing of this is running when the process forks, ends, or is interrupted. A call
-that comes in the middle of this code, in a signal's handler or a finalizer, finds it `busy` and
-goes on without machine code. Where a look is cut short by an error, what was said is uncertain, so
-the worker is replaced.
+No thread waits for answers: each call checks whether one has arrived, which takes a microsecond. So
+none of this code is running when the process forks, ends or is interrupted. A call in the middle of
+this code, from a signal handler or a finalizer, finds it `busy` and goes on without machine code.
+If an exchange is cut short by an error, the state of the conversation is unknown, so the worker is
+replaced.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
     from tapegrad.compiler.inside import Inside
 
-STARTING = 300.0  # seconds in which a worker has to speak for the first time: disks may be slow
-SILENCE = 30.0  # seconds without a beat, while it works, after which a worker counts as hung
-ATTEMPTS = 2  # how often a program is sent that kills its compiler, and a worker started in vain
+STARTING = 300.0  # seconds until a new worker must send something: disks may be slow
+SILENCE = 30.0  # seconds without a beat after which a busy worker counts as hung
+ATTEMPTS = 2  # tries to compile a program that kills its compiler, and to start a worker
 
 
 class Worker:
-    """A process next door."""
+    """The worker process, as its parent sees it."""
 
     def __init__(self) -> None:
         ours, theirs = _connected()
@@ -74,11 +74,11 @@ class Worker:
         self.patience = STARTING
 
     def send(self, number: int, job: Job) -> bool:
-        """Have a program compiled. False if it refers to what only this process knows."""
+        """Have a program compiled. False if it refers to objects of this process only."""
         request = Request(job.packed, job.kept_as, settings(), job.anew)
         try:
             content = dumped(request, opaque_of(job.packed.primitives))
-        except Exception as error:  # whatever an object of the user's may raise
+        except Exception as error:  # pickling a user's object may raise anything
             let_through(error)
             return False
         if not self.jobs:
@@ -88,10 +88,10 @@ class Worker:
         return True
 
     def exchange(self) -> list[tuple[int, Answer]]:
-        """Send what can be sent, and take the answers that have come. An OSError if the worker is
-        gone, or hangs."""
+        """Send pending bytes and return the answers that have arrived. Raises an OSError if the
+        worker is gone or hangs."""
         if _identity(self.socket.fileno()) != self.identity:
-            self.socket.detach()  # the program has closed it, and the number is another file's
+            self.socket.detach()  # the program closed it, and the descriptor is another file's
             raise OSError("the socket was closed")
         with contextlib.suppress(BlockingIOError):
             while self.outgoing:
@@ -111,7 +111,7 @@ class Worker:
         return [(n, pickle.loads(content)) for n, content in arrived if n != BEAT]
 
     def _hear(self) -> None:
-        """It has spoken. At first that means that it is ready."""
+        """Note that the worker has sent something. The first time this means that it is ready."""
         self.heard = time.monotonic()
         if self.patience == STARTING:
             self.patience = SILENCE
@@ -119,18 +119,18 @@ class Worker:
                 job.started = self.heard
 
     def end(self) -> None:
-        """Kill it, if it is still there. Where the program has waited for it, it isn't, and its
-        number may be another process's."""
+        """Kill the worker, if it still exists. If the program has waited for it, it doesn't, and
+        its process id may be another process's."""
         self.leave()
         if sys.platform == "win32":
-            return  # it can't have started
+            return  # no worker can have started
         with contextlib.suppress(OSError):
             if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
 
     def leave(self) -> None:
-        """Let go of it, in the child of a fork; it is the parent's."""
+        """Close the connection in the child of a fork: the worker belongs to the parent."""
         try:
             own = _identity(self.socket.fileno()) == self.identity
         except OSError:
@@ -138,36 +138,36 @@ class Worker:
         if own:
             self.socket.close()
         else:
-            self.socket.detach()  # the program has closed it
+            self.socket.detach()  # the program closed it
 
 
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0  # MSG_NOSIGNAL: an error if it is gone
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
-    """Which file a number stands for."""
+    """The identity of the file behind a descriptor."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 
 def _connected() -> tuple[_socket.socket, _socket.socket]:
-    """Both ends of a way to speak; an OSError where there is none."""
+    """A pair of connected sockets. Raises an OSError where there is none."""
     if sys.platform != "win32":
-        from _socket import socketpair  # what `socket` adds takes longer than the worker's start
+        from _socket import socketpair  # importing `socket` takes longer than starting the worker
 
         return socketpair()
     raise OSError("Windows has no such pairs")
 
 
 def _spawn(socket: int) -> int:
-    """Start the worker's process; an OSError if that can't be done."""
+    """Start the worker's process and return its id. Raises an OSError if that fails."""
     if sys.platform == "win32":
         raise OSError("Windows starts processes otherwise")
     program = _interpreter()
     if WORKER in os.environ:
         raise OSError("this is a worker, or something that one has started")
-    # Python's folders come before the program's, where files may have the names of modules; then
-    # come tapegrad and NumPy, which are those that run here.
+    # Python's folders come first, since files of the program may have the names of modules. Then
+    # come the tapegrad and NumPy that run here.
     first = [os.path.dirname(key.PACKAGE), os.path.dirname(os.path.dirname(np.__file__))]
     last = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     code = (
@@ -193,8 +193,8 @@ def _spawn(socket: int) -> int:
 
 
 def _interpreter() -> str:
-    """The program that runs Python here. Where Python is a part of another program, starting that
-    would start who knows what."""
+    """The Python interpreter's executable. Where Python is embedded, starting the program would
+    start something unknown."""
     if not getattr(sys, "frozen", False) and hasattr(os, "posix_spawn"):
         for path in (sys.executable, getattr(sys, "_base_executable", "")):
             if path and re.fullmatch(r"python[\d.]*[a-z]?", os.path.basename(path)):
@@ -203,29 +203,30 @@ def _interpreter() -> str:
 
 
 class Client:
-    """This process's compiler: the worker next door, or one inside, where there can't be any."""
+    """This process's compiler: the worker process, or a thread in this process where there can't be
+    a worker."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.busy = False
         self.worker: Worker | None = None
         self.inside: Inside | None = None
-        self.failed = 0  # workers in a row that ended without an answer
+        self.failed = 0  # successive workers that ended without an answer
         self.numbers = 0
         self.unsent: deque[Job] = deque()
         self.by_name: dict[str | None, Job] = {}
 
-    # ---- what callers do
+    # ---- for callers
 
     def start(self) -> None:
-        """Start the worker, unless it runs."""
+        """Start the worker, unless it is running."""
         if self.worker is None and self.inside is None:
             self._alone(self._start)
 
     def submit(self, packed: Packed, kept_as: str | None, anew: bool = False) -> Job:
-        """Have a program compiled: `anew`, if what is on disk is useless. What is already being
-        compiled isn't begun again."""
-        shared = kept_as is not None and not opaque_of(packed.primitives)  # whose are the caller's
+        """Have a program compiled. With `anew`, code on disk is ignored. A program that is already
+        being compiled isn't started again."""
+        shared = kept_as is not None and not opaque_of(packed.primitives)  # no users' functions
         if shared and kept_as in self.by_name:
             return self.by_name[kept_as]
         job = Job(packed, kept_as, anew)
@@ -237,18 +238,20 @@ class Client:
 
     @property
     def pending(self) -> int:
-        """How many programs are being compiled."""
+        """The number of programs that are being compiled."""
         held = [where.jobs for where in (self.inside, self.worker) if where is not None]
         return len(self.unsent) + sum(map(len, held))
 
     def look(self) -> None:
-        """Send what is to be sent, and take what has been compiled since somebody last looked."""
+        """Send pending programs, and take the code that has arrived."""
         self._alone(self._exchange)
 
     def wait(self, job: Job, seconds: float = float("inf")) -> bool:
-        """Return when a program is compiled, or so many seconds have passed; an interrupt may come.
-        False if waiting were in vain: this was called in the middle of the code that would take the
-        answer, or in the child of a fork that came meanwhile."""
+        """Return when a program is compiled, or after `seconds`. May be interrupted.
+
+        False if waiting is pointless: this call came in the middle of the code that takes answers,
+        or in the child of a fork that happened meanwhile.
+        """
         until = time.monotonic() + seconds
         while not job.done and not job.lost and time.monotonic() < until:
             self.look()
@@ -259,14 +262,14 @@ class Client:
         return not job.lost
 
     def clear(self) -> None:
-        """Compile every kernel anew from now on, also those that are known."""
+        """Forget compiled kernels, so that every kernel is compiled again."""
         HOST.objects.clear()
         self._alone(self._clear)
 
     # ---- one at a time
 
     def _alone(self, act: Callable[[], None]) -> None:
-        """Do this in one thread at a time; not at all if this thread is in the middle of it."""
+        """Run `act` in one thread at a time; not at all if this thread is in the middle of it."""
         with self.lock:
             if self.busy:
                 return
@@ -284,7 +287,7 @@ class Client:
             return self.busy
 
     def _sleep(self) -> None:
-        """Until something comes, or for a moment: another thread may take it."""
+        """Wait until something arrives, but only briefly: another thread may take it."""
         import select
 
         worker = self.worker
@@ -305,7 +308,7 @@ class Client:
             try:
                 self.worker = Worker()
                 return
-            except Exception as error:  # no process can be had, no interpreter to run, ...
+            except Exception as error:  # no process can be started, no interpreter was found, ...
                 let_through(error)
                 self.failed = ATTEMPTS
         self._inside()
@@ -358,7 +361,7 @@ class Client:
             self.worker.outgoing += message(FORGET, b"")
 
     def _dismiss(self, failed: bool = False) -> None:
-        """End the worker; another one gets what it hasn't answered."""
+        """Kill the worker. Another one gets the programs that it hasn't answered."""
         old, self.worker = self.worker, None
         if old is not None:
             self.failed += failed
@@ -368,7 +371,7 @@ class Client:
     # ---- the process's fork and end
 
     def forget(self) -> None:
-        """In the child of a fork: the worker is the parent's, and so is what it compiles."""
+        """Reset in the child of a fork: the worker and its programs belong to the parent."""
         old = self.worker
         held = [where.jobs for where in (self.inside, old) if where is not None]
         for job in [*self.unsent, *(job for jobs in held for job in list(jobs.values()))]:
@@ -378,7 +381,7 @@ class Client:
             old.leave()
 
     def end(self) -> None:
-        """When the interpreter exits."""
+        """Kill the worker when the interpreter exits."""
         old, self.worker = self.worker, None
         if old is not None:
             old.end()
@@ -391,7 +394,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def compiled(tape: Tape) -> Executable:
-    """A settled tape compiled, now. An `InternalError` if it can't be."""
+    """The executable of a settled tape, compiled now. Raises an InternalError if that fails."""
     packed = pack(tape)
     job = client.submit(packed, None)
     if not client.wait(job):

@@ -1,13 +1,13 @@
-"""Files that outlive the process: a folder of the user's own, in which compiled code is kept.
+"""Files that outlive the process: the user's own folder of compiled code.
 
-Machine code is run as it is read, so nothing is read that another user could have written: the
+Machine code is run after it is read, so nothing is read that another user could have written. The
 folder, the folders in it and the files must belong to this user, nobody else may write to them, and
-nobody but root may put another folder in their place. Owners and modes are all that trust rests on.
-A file is written under another name and then renamed, and carries a checksum of its name and
-content, by which a torn or damaged file is known; it is no signature, as anybody can compute it.
+nobody but root may replace the folder. Trust rests on owners and modes alone. A file is written
+under a temporary name and then renamed. It carries a checksum of its name and content, which
+detects a torn or damaged file; it is no signature, as anybody can compute it.
 
-What fails here (a full disk, a folder that can't be written to, a torn file) is never the caller's
-error: code that isn't found is compiled.
+A failure here (a full disk, an unwritable folder, a torn file) is never the caller's error: code
+that isn't found is compiled.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ except ImportError:
 LIMIT = 500  # megabytes; the least recently used files go first
 PATIENCE = 60.0  # seconds that a process waits for another one that compiles the same
 _MAGIC = b"tapegrad 2 "
-_GROUP = re.compile(r"[0-9a-f]{40}")  # a folder of ours: whatever else is there isn't touched
-# Neither follow a link nor wait for somebody to write to a FIFO, where the system can be told so.
+_GROUP = re.compile(r"[0-9a-f]{40}")  # our folders' names: nothing else is touched
+# Don't follow links or wait for a FIFO's writer, if the system supports that.
 _FLAGS = sum(
     getattr(os, flag, 0)
     for flag in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 )
-_LINKS = 40  # symbolic links on one path: as many as Linux follows
+_LINKS = 40  # symbolic links on one path, as in Linux
 _warned: set[str] = set()
-_written: int | None = None  # bytes since the size of the folder was last looked at
+_written: int | None = None  # bytes since the folder's size was last checked
 
 
 def location() -> str | None:
-    """The folder, which needn't be there; None if nothing is to be kept, or there is no home."""
+    """The folder, which may not exist yet. None if nothing is to be kept, or there is no home."""
     given = os.environ.get("TAPEGRAD_CACHE_DIR")
     if given is not None:
         return None if given.strip().lower() in ("", "off") else _asked_for(given)
@@ -58,15 +58,15 @@ def location() -> str | None:
 
 
 def _in_home(path: str) -> str:
-    """A path that starts with ~, or with ~ and a user's name: absolute, if that home is known."""
-    if os.environ.get("HOME") == "":  # which Python would take for the root of all files
+    """An absolute path for one that starts with ~ or ~user, if that home is known."""
+    if os.environ.get("HOME") == "":  # Python would take that for the root folder
         return path
     return os.path.expanduser(path)
 
 
 def _asked_for(given: str) -> str | None:
-    """The folder that the user names. Neither a user who isn't known nor a home that isn't a path
-    from the root stands for a folder where the process happens to be."""
+    """The folder that the user names in TAPEGRAD_CACHE_DIR. An unknown user, or a home that isn't
+    an absolute path, never means the current folder."""
     path = _in_home(given) if given.startswith("~") else given
     if given.startswith("~") and not os.path.isabs(path):
         _warn(
@@ -76,12 +76,12 @@ def _asked_for(given: str) -> str | None:
         return None
     try:
         return os.path.abspath(path)
-    except OSError:  # the folder that it starts from isn't there anymore
+    except OSError:  # the current folder no longer exists
         return None
 
 
 def read(name: str) -> bytes | None:
-    """The content that was written under this name, or None."""
+    """The content written under this name, or None."""
     folder = _trusted(location())
     group = folder and _trusted_group(os.path.join(folder, os.path.dirname(name)))
     if not group:
@@ -98,8 +98,8 @@ def read(name: str) -> bytes | None:
         head, _, content = _whole(file, found.st_size).partition(b"\n")
         if head != _head(name, content):
             return None
-        with contextlib.suppress(OSError):  # the folder may be there to be read only
-            os.utime(file if os.utime in os.supports_fd else path)  # it was used
+        with contextlib.suppress(OSError):  # the folder may be read-only
+            os.utime(file if os.utime in os.supports_fd else path)  # mark it as used
         return content
     except OSError:
         return None
@@ -108,7 +108,7 @@ def read(name: str) -> bytes | None:
 
 
 def _whole(file: int, size: int) -> bytes:
-    """As much of a file as its size says: one that goes on growing has no end."""
+    """The first `size` bytes of a file, which may be growing."""
     parts = []
     while size > 0 and (part := os.read(file, size)):
         parts.append(part)
@@ -117,19 +117,19 @@ def _whole(file: int, size: int) -> bytes:
 
 
 def has_any(group: str) -> bool:
-    """Whether something may be kept under a name that starts with `group/`."""
+    """Whether there may be files whose names start with `group/`."""
     folder = location()
     return folder is not None and os.path.isdir(os.path.join(folder, group))
 
 
 def is_empty() -> bool:
-    """Whether nothing can be found."""
+    """Whether there is no folder."""
     folder = location()
     return folder is None or not os.path.isdir(folder)
 
 
 def write(name: str, content: bytes) -> None:
-    """Keep the content under a name of the form `group/file`, if that is possible."""
+    """Keep the content under a name of the form `group/file`, if possible."""
     import tempfile
 
     folder = _trusted(location(), make=True)
@@ -158,21 +158,21 @@ def _head(name: str, content: bytes) -> bytes:
 
 
 def digest(*parts: bytes) -> str:
-    """40 letters that stand for these bytes, one part after the other, and for no others."""
+    """A hash of these bytes, as 40 hexadecimal digits."""
     seen = blake2b(digest_size=20)
     for part in parts:
         seen.update(part)
     return seen.hexdigest()
 
 
-# ---- whom to trust
+# ---- trust
 
 
 def _trusted(folder: str | None, make: bool = False) -> str | None:
-    """The folder, if it is there (or can be made) and only this user could have written to it."""
+    """The folder, if it exists (or can be made) and only this user could have written to it."""
     if folder is None:
         return None
-    asked = "TAPEGRAD_CACHE_DIR" in os.environ  # then the user wants to know
+    asked = "TAPEGRAD_CACHE_DIR" in os.environ  # the user chose it, so failures are reported
     try:
         path, fault = _followed(folder, make) if sys.platform != "win32" else _there(folder, make)
     except FileNotFoundError:
@@ -185,7 +185,7 @@ def _trusted(folder: str | None, make: bool = False) -> str | None:
             )
         return None
     above = path != ""
-    if fault and (asked or not above or fault != _FOREIGN):  # who runs sudo didn't choose this home
+    if fault and (asked or not above or fault != _FOREIGN):  # with sudo, the home wasn't chosen
         what = (
             f"the folder {path}, above the cache folder {folder},"
             if above
@@ -204,7 +204,7 @@ _SHARED = "can be written to by other users"
 
 
 def _there(folder: str, make: bool) -> tuple[str, str]:
-    """As `_followed`, on Windows: the folders of a profile are the user's own."""
+    """`_followed` for Windows, where the folders of a profile belong to the user."""
     if make:
         os.makedirs(folder, exist_ok=True)
     if not stat.S_ISDIR(os.stat(folder).st_mode):
@@ -213,10 +213,13 @@ def _there(folder: str, make: bool) -> tuple[str, str]:
 
 
 def _followed(folder: str, make: bool) -> tuple[str, str]:
-    """Why this folder could be another user's work, and the path of one above it if that is at
-    fault; or nothing. It is followed from the root, one name after the other and through links. So
-    nothing is made in a folder that isn't trusted, such as a home that root has kept from sudo, and
-    what is made is this user's alone, whatever the umask."""
+    """The reason why this folder could be another user's work, with the path of a folder above it
+    that is at fault; or ("", "").
+
+    The path is followed from the root, name by name and through links. So nothing is made in an
+    untrusted folder, such as a home that root has kept from sudo, and new folders are this user's
+    alone, whatever the umask.
+    """
     at, names, links = os.sep, _names(folder), 0
     found = os.lstat(at)
     while names:
@@ -243,7 +246,7 @@ def _followed(folder: str, make: bool) -> tuple[str, str]:
 
 
 def _names(path: str) -> list[str]:
-    """The names that a path is made of, the last one first."""
+    """The names in a path, last one first."""
     return [name for name in reversed(path.split(os.sep)) if name not in ("", os.curdir)]
 
 
@@ -259,8 +262,8 @@ def _looked_at(path: str, make: bool) -> os.stat_result:
 
 
 def _replaceable(found: os.stat_result) -> str:
-    """Why another user than root could put something else in the place of what is in this folder;
-    empty if nobody could. In a temporary folder, whose sticky bit is set, only owners can."""
+    """The reason why a user other than root could replace the contents of this folder, or "". If
+    the sticky bit is set, as in a temporary folder, only owners can."""
     if found.st_uid not in (0, _user()):
         return _FOREIGN
     if found.st_mode & stat.S_ISVTX:
@@ -270,7 +273,7 @@ def _replaceable(found: os.stat_result) -> str:
 
 
 def _user() -> int:
-    """This user's number; on Windows, where nobody asks for it, none."""
+    """This user's id; -1 on Windows, where it isn't used."""
     if sys.platform == "win32":
         return -1
     return os.geteuid()
@@ -278,8 +281,8 @@ def _user() -> int:
 
 @cache
 def _is_private(group: int, user: int) -> bool:
-    """Whether a group is root's, or that of one user alone: many systems give each user a group of
-    the same name, and let it write to what that user makes."""
+    """Whether a group is root's, or has one user only. Many systems give each user a group of the
+    same name, which may write to the user's files."""
     if sys.platform == "win32":
         return True
     import grp
@@ -294,7 +297,8 @@ def _is_private(group: int, user: int) -> bool:
 
 
 def _trusted_group(path: str, make: bool = False) -> str | None:
-    """A folder in the cache folder, if it is there (or can be made) and this user's alone."""
+    """A folder in the cache folder, if it exists (or can be made) and only this user can write to
+    it."""
     try:
         found = _looked_at(path, make)
     except (OSError, ValueError):
@@ -310,7 +314,7 @@ def _trusted_group(path: str, make: bool = False) -> str | None:
 
 
 def _mistrust(found: os.stat_result) -> str:
-    """Why what was found could be another user's work; empty if it couldn't."""
+    """The reason why a file or folder could be another user's work, or ""."""
     if sys.platform == "win32":
         return ""  # the folders of a Windows profile are the user's own
     if found.st_uid != _user():
@@ -319,8 +323,8 @@ def _mistrust(found: os.stat_result) -> str:
 
 
 def _warn(message: str) -> None:
-    """Say it, once in a process. The cache is never a reason for a call to fail: where warnings are
-    errors, or can't be shown, it goes to stderr."""
+    """Warn once per process. The cache never makes a call fail: if warnings are errors, or can't be
+    shown, the text goes to stderr."""
     if message in _warned:
         return
     _warned.add(message)
@@ -336,7 +340,7 @@ def _warn(message: str) -> None:
 
 
 class DiskInfo(NamedTuple):
-    """The folder (None if nothing is kept), how many files, how many bytes, and the bound."""
+    """The folder (None if nothing is kept), the number of files, their bytes, and the bound."""
 
     folder: str | None
     files: int
@@ -355,22 +359,22 @@ def limit() -> int:
 
 
 def info() -> DiskInfo:
-    """What is kept now."""
+    """What is on disk now."""
     folder = location()
     sizes = [size for _, size, _ in _files(folder)] if folder else []
     return DiskInfo(folder, len(sizes), sum(sizes), limit())
 
 
 def clear() -> None:
-    """Remove all that is kept, and nothing else that is in the folder."""
+    """Remove all kept files, and nothing else in the folder."""
     folder = _trusted(location())
     for _, _, path in list(_files(folder)) if folder else []:
         _remove(path)
 
 
 def _files(folder: str) -> Iterator[tuple[float, int, str]]:
-    """When each file was last used, its size and path. What vanishes meanwhile, another process
-    has removed."""
+    """(time of last use, size, path) of each file. Files that vanish meanwhile were removed by
+    another process."""
     for group in _entries(folder):
         if _GROUP.fullmatch(group.name) and _is_folder(group):
             for file in _entries(group.path):
@@ -397,12 +401,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
-        os.rmdir(os.path.dirname(path))  # unless there is more in it
+        os.rmdir(os.path.dirname(path))  # unless it has more files
 
 
 def _trim(folder: str, written: int) -> None:
-    """Remove the least recently used files beyond the bound. It is looked at first, and then
-    whenever a tenth of the bound was written."""
+    """Remove the least recently used files beyond the bound. Checked at the first write, and then
+    after writing a tenth of the bound."""
     global _written
     bound = limit()
     if _written is not None and _written + written < bound / 10:
@@ -422,14 +426,17 @@ def _trim(folder: str, written: int) -> None:
 
 
 def look() -> None:
-    """Warn if the folder can't be used: those who write to it may have nobody to tell."""
+    """Warn if the folder can't be used: the processes that write to it may have no way to tell the
+    user."""
     _trusted(location())
 
 
 @contextlib.contextmanager
 def claim(name: str | None) -> Iterator[None]:
-    """Work on what will be kept under this name while no other process does, if that can be had
-    within a minute. The claims are locks on one byte each of one file: they go with their process.
+    """Hold the claim on a name, so that no other process compiles the same, if it can be had within
+    a minute.
+
+    A claim is a lock on one byte of a shared file. It ends with the process.
     """
     file = _claims() if name is not None else None
     if file is None or name is None or sys.platform == "win32":
@@ -444,9 +451,9 @@ def claim(name: str | None) -> Iterator[None]:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(name[:7], 16))
                 break
-            except (BlockingIOError, PermissionError):  # another process has it
+            except (BlockingIOError, PermissionError):  # held by another process
                 time.sleep(0.02)
-            except OSError:  # no locks here
+            except OSError:  # locks aren't supported
                 break
         yield
     finally:
@@ -454,7 +461,7 @@ def claim(name: str | None) -> Iterator[None]:
 
 
 def _claims() -> int | None:
-    """The file of claims, open; None where there can't be one."""
+    """The open file of claims, or None."""
     folder = _trusted(location(), make=True)
     if folder is None or sys.platform == "win32":
         return None

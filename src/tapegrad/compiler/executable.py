@@ -1,6 +1,6 @@
-"""How a compiled tape travels: between processes, and to the disk.
+"""The encoding of executables, for other processes and for the disk.
 
-The first line is JSON, the driver and the sizes of the pieces of machine code, which follow.
+The first line is JSON: the driver, and the sizes of the pieces of machine code, which follow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tapegrad.primitives.control import ForeignCall
 
 
 def encoded(executable: Executable, opaque: Sequence[ForeignCall]) -> bytes:
-    """An executable as bytes. Of functions of the user's, `opaque`, only which it is."""
+    """An executable as bytes. Users' functions, `opaque`, are replaced by their numbers."""
     driver, kernels, shared = executable.driver, executable.kernels, executable.shared
     head = {
         "inputs": [_place(x) for x in driver.inputs],
@@ -36,7 +36,7 @@ def encoded(executable: Executable, opaque: Sequence[ForeignCall]) -> bytes:
 
 
 def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
-    """The executable, with these functions of the user's."""
+    """The executable encoded in `content`, with these users' functions."""
     line, _, rest = content.partition(b"\n")
     head: Any = json.loads(line)
     kernels: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""The first program that a compiler compiles, which has it load what compiling takes."""
+"""A first program, whose compilation loads everything that compiling needs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tapegrad.compiler.templates import with_templates
 from tapegrad.core.late import COMPILER, load
 from tapegrad.pipeline import compile
 
-# What is compiled before all else: a loop, a sum, a choice, a guard about all elements, and a
-# product in panels, so long that it is shared out: it takes the functions that most products, their
+# The first program to compile: a loop, a sum, a choice, a guard on all elements, and a product in
+# panels that is long enough for several cores. It uses the functions that most products, their
 # guards and chunks of loops share.
 FIRST = """tape first(x, y)
   inp   %1 : f8[4000,8]
@@ -27,8 +27,8 @@ FIRST = """tape first(x, y)
 
 
 def compile_first() -> None:
-    """Compile a small program: that loads modules, fills numba's registries, and starts LLVM. What
-    it shares with others is taken from disk, if it is there."""
+    """Compile a small program, which loads modules, fills numba's registries and starts LLVM. The
+    functions that it shares with others are taken from disk if they are there."""
     from tapegrad.ir.text import parse
 
     load(COMPILER)

@@ -1,7 +1,7 @@
-"""The compiler inside this process: a thread, for where there can't be a process next door.
+"""The compiler inside this process: a thread, used where there can't be a worker process.
 
-The thread is stopped when the interpreter exits. In the child of a fork it isn't there, and what it
-was about is in nobody's hands: a child that was forked meanwhile never compiles inside.
+The thread is stopped when the interpreter exits. The child of a fork doesn't have it, and its locks
+and half-done work are lost: a child forked during a compilation never compiles inside.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from tapegrad.compiler.job import Job
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-_ready = False  # to compile without importing anything
-_at_work = 0  # threads of this process that compile
-_spoilt = False  # whether a fork came in the middle of that
+_ready = False  # whether everything that compiling needs is loaded
+_at_work = 0  # number of threads that are compiling
+_spoilt = False  # whether this is a child forked during a compilation
 
 
 class Inside:
-    """Compiles in this process what is begun, one program after the other."""
+    """Compiles programs in this process, one after the other."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
@@ -48,10 +48,11 @@ class Inside:
         self.finished: deque[tuple[int, Answer]] = deque()
         self.thread: threading.Thread | None = None
         self.lock = new_lock()
-        self.looks_again = False  # the thread, before it ends: it may live on for a moment
+        self.looks_again = False  # whether the thread will check for programs again before it ends
 
     def begin(self, number: int, job: Job) -> None:
-        """Have a program compiled, if a thread can be had, or somebody waits for it."""
+        """Queue a program. It is compiled by a thread, if one can be started, or by whoever waits
+        for it."""
         with self.lock:
             self.waiting.append((number, job))
             if self.looks_again and self.thread is not None and self.thread.is_alive():
@@ -61,11 +62,11 @@ class Inside:
             try:
                 self.thread.start()
                 atexit.register(_stop, self.thread)
-            except RuntimeError:  # no thread can be had, or the interpreter is about to end
+            except RuntimeError:  # no thread can be started, or the interpreter is about to end
                 self.thread = None
 
     def _next(self) -> tuple[int, Job] | None:
-        """A program that waits, or none; then nobody looks again."""
+        """The next program, or None, after which the thread won't check again."""
         with self.lock:
             if self.waiting and not _spoilt:
                 return self.waiting.popleft()
@@ -73,7 +74,7 @@ class Inside:
             return None
 
     def work(self) -> None:
-        """Compile what waits."""
+        """Compile the queued programs."""
         global _at_work
 
         _prepare(threads=self.thread is not None)
@@ -87,13 +88,14 @@ class Inside:
             self.finished.append((number, found))
 
     def help(self) -> bool:
-        """Work in the thread that waits, where there is no other. False if that can't be."""
+        """Compile in the waiting thread, if there is no other. False if this process can't
+        compile."""
         if self.thread is None and not _at_work and not _spoilt:
             self.work()
         return not _spoilt
 
     def answers(self) -> list[tuple[int, Answer]]:
-        """What was compiled since this was last asked."""
+        """The answers since the last call."""
         found = []
         while self.finished:
             found.append(self.finished.popleft())
@@ -101,10 +103,11 @@ class Inside:
 
 
 def _prepare(threads: bool) -> None:
-    """Load what compiling takes, half a second long. Forks wait for that.
+    """Load what compiling needs, which takes half a second. Forks wait for it.
 
-    SciPy's BLAS, which code may call, starts its threads at once. Where there are none to be had it
-    would interrupt the process, as Ctrl-C does; so it is loaded here, for one thread.
+    SciPy's BLAS, which code may call, starts its threads when it is loaded. If no threads can be
+    started it would interrupt the process, as Ctrl-C does. So in that case it is loaded here, for
+    one thread.
     """
     global _ready
     with no_forks():
@@ -117,7 +120,7 @@ def _prepare(threads: bool) -> None:
             compile_first()
             if alone:
                 HOST.prepare()
-        except Exception as error:  # which the first program will meet too
+        except Exception as error:  # the first program will raise it too
             let_through(error)
         finally:
             if alone:
@@ -126,7 +129,8 @@ def _prepare(threads: bool) -> None:
 
 
 def _answer(job: Job) -> Answer:
-    """Compile a program. Nothing of it travels, so it may refer to what only this process knows."""
+    """Compile a program. It isn't sent anywhere, so it may refer to objects of this process
+    only."""
     times: dict[str, float] = {}
     start, compiled = time.perf_counter(), HOST.objects.compiles
     try:
@@ -136,7 +140,7 @@ def _answer(job: Job) -> Answer:
     except Exception as error:
         let_through(error)
         return Answer(error=traceback.format_exc(), times=times)
-    with contextlib.suppress(Exception):  # what can't be encoded isn't kept
+    with contextlib.suppress(Exception):  # if it can't be encoded, it isn't kept
         name = kept.named(job.kept_as)
         kept.keep(name, encoded(executable, opaque_of(job.packed.primitives)))
     times["all"] = time.perf_counter() - start
@@ -153,7 +157,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _stop(thread: threading.Thread) -> None:
-    """End a thread at its next line of Python, so that nothing runs on while all is torn down."""
+    """End a thread at its next line of Python, so that nothing runs while the interpreter is torn
+    down."""
     if thread.is_alive() and thread.ident is not None:
         ident = ctypes.c_ulong(thread.ident)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))

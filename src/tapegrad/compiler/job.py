@@ -1,4 +1,4 @@
-"""A program on its way to machine code."""
+"""A program that is being compiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tapegrad.compiler.protocol import Answer
 
 
 class Job:
-    """A program that is being compiled, or was. One that is `lost` was begun before a fork."""
+    """A program that is being compiled, or was. A `lost` one was started before a fork."""
 
     def __init__(self, packed: Packed, kept_as: str | None, anew: bool) -> None:
         self.packed = packed
@@ -19,9 +19,9 @@ class Job:
         self.attempts = 0
         self.started = time.monotonic()
         self.done = False
-        self.kernels = 0  # that were compiled
-        self.found = False  # on disk
-        self.told = False  # that it takes long
+        self.kernels = 0  # kernels that were compiled
+        self.found = False  # whether it was found on disk
+        self.told = False  # whether the user was told that it takes long
         self.lost = False
         self.foreign = False  # the worker can't read it
         self.error = ""
@@ -29,7 +29,7 @@ class Job:
         self._content: bytes | Executable = b""
 
     def executable(self) -> Executable:
-        """What it was compiled to."""
+        """The compiled program."""
         if isinstance(self._content, Executable):
             return self._content
         from tapegrad.compiler.executable import decoded

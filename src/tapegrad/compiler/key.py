@@ -1,9 +1,9 @@
-"""What compiled code depends on, to the last bit: the key under which it is kept on disk.
+"""The key under which compiled code is kept on disk: everything that the code depends on.
 
-The first part is about the program: the packed tape without names, lines and comments, and numba's
-settings. The second part is about the versions of all that took part in compiling it, and the
-processor. They are apart because all sources have to be read to know the second, which they needn't
-be where nothing is kept under the first.
+The first part depends on the program: the packed tape without names, lines and comments, and
+numba's settings. The second part depends on the processor and on the versions of all code that took
+part in compiling. It is separate because computing it reads all sources, which isn't needed if
+nothing is kept under the first part.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class _Nameless(Exception):
-    """Something on the tape has no exact text, so its code can't be found again."""
+    """Something on the tape has no exact text, so its code couldn't be found again."""
 
 
 def program_key(packed: Packed) -> str | None:
-    """The key of a tape's code, as far as the tape decides it; None for a tape whose code can't be
-    kept."""
+    """The program's part of the key; None if the code of this tape can't be kept."""
     try:
         content = exact(packed)
     except _Nameless:
@@ -49,12 +48,12 @@ def program_key(packed: Packed) -> str | None:
 
 
 def kernel_key(identity: Any) -> str:
-    """The same of a kernel, by the identity that it has in a process."""
+    """The key of a kernel, from its identity in this process."""
     return digest(b"kernel\n", repr(identity).encode())
 
 
 def compiler_key() -> str | None:
-    """What code depends on besides; None where it can't be kept."""
+    """The compiler's part of the key; None if code can't be kept."""
     sources = _sources()
     return digest(sources.encode(), HOST.key().encode()) if sources else None
 
@@ -65,7 +64,7 @@ def _paths() -> list[str]:
 
 
 def _files(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Those in a folder and in all below it."""
+    """The Python files in a folder and all folders below it."""
     with os.scandir(folder) as found:
         for entry in found:
             if entry.name.endswith(".py"):
@@ -75,23 +74,25 @@ def _files(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def sources_have_changed(loaded: float) -> bool:
-    """Whether tapegrad's sources aren't those that another process has loaded by then."""
+    """Whether tapegrad's sources changed after the time `loaded`, at which another process loaded
+    them."""
     try:
         return any(file.stat().st_ctime > loaded for file in _files(PACKAGE))
-    except OSError:  # one has gone
+    except OSError:  # a file is gone
         return True
 
 
 @cache
 def _sources() -> str:
-    """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
-    sources can't be read, or aren't those that run: one was changed since.
+    """A digest of tapegrad's sources, and of the versions of what it uses. Empty if the sources
+    can't be read, or were changed since they were loaded.
 
-    To read all takes longer than to look at when each was changed. So the digest is kept, too:
-    under the sizes, times and places of the files, which no change leaves as they are once the
-    clock that files are dated by has gone on."""
+    Reading all sources takes longer than checking when each was changed. So the digest is kept too,
+    under the sizes, times and paths of the files. Any change alters these, once the clock that
+    dates files has moved on.
+    """
     paths = _paths()
-    numba = importlib.util.find_spec("numba")  # finds it without importing it
+    numba = importlib.util.find_spec("numba")  # finds the package without importing it
     if not paths or numba is None or numba.origin is None:
         return ""
     paths.append(os.path.join(os.path.dirname(numba.origin), "_version.py"))
@@ -104,7 +105,7 @@ def _sources() -> str:
             return ""
         states = [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found]
         name = f"{_DIGESTS}/{digest(repr([*zip(paths, states, strict=True)]).encode(), rest)}"
-        dated = sys.platform != "win32"  # there it is the time when a file was made
+        dated = sys.platform != "win32"  # there st_ctime is the time of creation
         known = disk.read(name) if dated else None
         if known is not None:
             return known.decode()
@@ -117,11 +118,12 @@ def _sources() -> str:
 
 
 _DIGESTS = digest(b"digests of sources")
-SETTLED = 2.0  # seconds; files are dated more finely
+SETTLED = 2.0  # seconds; the resolution of file times is finer
 
 
 def _contents(paths: list[str]) -> Iterator[bytes]:
-    """Names, sizes and contents. A file that was changed by now is an error."""
+    """The names, sizes and contents of the files. Raises a ValueError for a file changed since it
+    was loaded."""
     for path in paths:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_ctime > LOADED:
@@ -135,8 +137,8 @@ def _contents(paths: list[str]) -> Iterator[bytes]:
 
 
 def exact(packed: Packed) -> bytes:
-    """All that the code of a tape depends on. Equal bytes mean equal code."""
-    # NumPy runs a foreign call between the kernels, so only which are the same matters.
+    """Everything on a tape that its code depends on. Equal bytes mean equal code."""
+    # NumPy runs foreign calls between the kernels, so they only need to be told apart.
     calls = [p for p in packed.primitives if isinstance(p, ForeignCall)]
     number: dict[Any, int] = {p: k for k, p in enumerate(calls)}
     names = [f"foreign{number[p]}" if p in number else _name(p) for p in packed.primitives]

@@ -1,8 +1,8 @@
-"""Tapes as bytes: what a compiler in another process is sent, and what compiled code depends on.
+"""Tapes as bytes: for compilers in other processes, and for keys of compiled code.
 
 A tape is packed as numbers that point into tables of its types, primitives and literals. That takes
-one walk, a fifth of the time that pickling takes, and what is to be known about a primitive or a
-type is worked out once, however often it stands on the tape.
+one pass, a fifth of the time of pickling, and each primitive or type is processed once, however
+often it occurs on the tape.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Table(Generic[T]):
-    """Different values, numbered in the order in which they appeared."""
+    """Distinct values, numbered in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self.values: list[T] = []
         self._numbers: dict[T, int] = {}
-        self._by_id: dict[int, int] = {}  # most are the same objects again, and hashing is slow
+        self._by_id: dict[int, int] = {}  # most are the same objects, and hashing is slow
 
     def number(self, value: T) -> int:
         known = self._by_id.get(id(value))
@@ -45,10 +45,10 @@ class Table(Generic[T]):
 class Packed:
     """A tape without the arrays that it captured.
 
-    `numbers` are its inputs, calls, guards and outputs: of inputs and results the numbers of their
-    types; of calls the number of the primitive, how many operands there are and which, and how many
-    results. An operand is the number of a variable, or `~k` for literal k. `notes` is what serves
-    people only: names, lines and reasons.
+    `numbers` are its inputs, calls, guards and outputs. An input or a result is the number of its
+    type. A call is the number of its primitive, the number of operands, the operands, and the
+    number of results. An operand is the number of a variable, or `~k` for literal k. `notes` are
+    for people only: names, lines and reasons.
     """
 
     numbers: bytes
@@ -62,19 +62,19 @@ class Packed:
     into: tuple[tuple[int, int], ...]
 
     def unpack(self) -> Tape:
-        """The tape, with empty arrays of the same types for those that it captured."""
+        """The tape, with uninitialised arrays of the same types in place of the captured ones."""
         return _unpacked(self)
 
 
 def pack(tape: Tape) -> Packed:
-    """A tape, packed."""
+    """The packed form of a tape."""
     types: Table[Aval] = Table()
     primitives: Table[Primitive] = Table()
     literals: Table[Literal] = Table()
     sources: Table[Source | None] = Table()
     reasons: Table[str] = Table()
     numbers = array("q")
-    defined: dict[int, int] = {}  # by the variable's id
+    defined: dict[int, int] = {}  # a variable's id -> its number
 
     def operand(x: Operand) -> int:
         return defined[x.id] if type(x) is Var else ~literals.number(x)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def _unpacked(packed: Packed) -> Tape:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A function of the user's that stayed in the process that traced it: the `number`th."""
+    """A stub for user function number `number`, which stays in the process that traced it."""
 
     number: int
 
@@ -168,7 +168,7 @@ class Elsewhere:
 
 
 class _Pickler(pickle.Pickler):
-    """Packs the tapes that primitives hold, and leaves functions of the user's where they are."""
+    """Pickles sub-tapes of primitives in packed form, and replaces users' functions by stubs."""
 
     def __init__(self, file: Any, opaque: Sequence[ForeignCall]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -188,17 +188,17 @@ def _same(x: Any) -> Any:
 
 
 def opaque_of(primitives: Sequence[Primitive]) -> list[ForeignCall]:
-    """The functions of the user's among them: an `Elsewhere` counts these."""
+    """The users' functions among these primitives. An `Elsewhere` has the position in this list."""
     return [p for p in primitives if isinstance(p, ForeignCall)]
 
 
 def dumped(x: Any, opaque: Sequence[ForeignCall] = ()) -> bytes:
-    """Anything made of primitives and packed tapes, as bytes."""
+    """An object made of primitives and packed tapes, as bytes."""
     file = BytesIO()
     _Pickler(file, opaque).dump(x)
     return file.getvalue()
 
 
 def loaded(content: bytes) -> Any:
-    """What was dumped."""
+    """The object that was dumped."""
     return pickle.loads(content)

@@ -1,7 +1,7 @@
-"""What a process and the compiler next door say to each other.
+"""The messages between a process and its worker.
 
-A message is a number, a length and as many bytes. A request is answered with its own number; a
-`BEAT` says that work goes on.
+A message is a number, a length and that many bytes. A request is answered with its own number; a
+`BEAT` says that the worker is busy.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tapegrad.compiler import disk
 
 HEAD = struct.Struct("<QQ")
 BEAT = 0  # a message's number; requests count from 1
-WORKER = "TAPEGRAD_WORKER"  # set in a worker's environment: what it loads starts no other
-FORGET = 0  # the same number, said to the worker: it knows no kernels any more
+WORKER = "TAPEGRAD_WORKER"  # set in a worker's environment: nothing in it starts another worker
+FORGET = 0  # the same number, sent to the worker: forget all kernels
 
 
 class Request(NamedTuple):
     """A program to compile: the packed tape, the key under which to keep it on disk, the settings
-    of the process that wants it, and whether what is on disk has proven to be useless."""
+    of the requesting process, and whether to ignore the code on disk, which proved useless."""
 
     packed: Any
     kept_as: str | None
@@ -29,9 +29,13 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The executable, encoded if it travels, or what went wrong; the seconds that each part took;
-    how many kernels were compiled; whether it was on disk; and whether another try may go better,
-    since the compiler died, or couldn't read the program."""
+    """The answer to a request.
+
+    `content` is the executable, encoded if it is sent; `error` says what went wrong; `times` are
+    the seconds that each part took; `kernels` is the number of kernels compiled; `found` says
+    whether the code was on disk. If the compiler `died`, or if the program is `foreign` (it
+    couldn't be read there), another try may succeed.
+    """
 
     content: Any = b""
     error: str = ""
@@ -43,17 +47,17 @@ class Answer(NamedTuple):
 
 
 def settings() -> dict[str, str]:
-    """The part of the environment that compiling depends on. The cache folder is told in full: the
-    other process works in another folder."""
+    """The environment variables that compiling depends on. The cache folder is an absolute path,
+    since the worker has another current folder."""
     found = {x: y for x, y in os.environ.items() if x.startswith(("NUMBA_", "TAPEGRAD_"))}
-    found.pop(WORKER, None)  # which only a worker has
+    found.pop(WORKER, None)  # set for workers only
     if "TAPEGRAD_CACHE_DIR" in found:
         found["TAPEGRAD_CACHE_DIR"] = disk.location() or "off"
     return found
 
 
 def messages(buffer: bytearray) -> list[tuple[int, bytes]]:
-    """The messages that have arrived in full, which are taken out of the buffer."""
+    """The complete messages in the buffer, which are removed from it."""
     found = []
     while len(buffer) >= HEAD.size:
         number, size = HEAD.unpack_from(buffer)
@@ -70,7 +74,7 @@ def message(number: int, content: bytes) -> bytes:
 
 
 def available_cores() -> int:
-    """The cores that this process may run on."""
+    """The number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

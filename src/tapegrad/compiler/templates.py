@@ -1,8 +1,8 @@
-"""What many programs have, on disk: templates, which are the kernels of a loop for any length, and
-the functions that kernels share.
+"""Code on disk that many programs share: templates, which are kernels for any length, and functions
+that kernels share.
 
-They are kept besides the programs, which hold all their machine code and are found without being
-planned. A program that isn't found is planned; then what its kernels are is known.
+They are kept in addition to programs. Programs hold all their machine code, and are found without
+planning. A program that isn't found is planned; then its kernels are known.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tapegrad.compiler.key import kernel_key
 
 
 def with_templates(build: Build, anew: bool = False) -> Build:
-    """What compiles kernels, but for the templates that are on disk, where it leaves the others. If
-    all is made `anew`, none are looked for."""
+    """A builder that takes templates from disk, and builds and keeps the others. With `anew` all
+    are built."""
 
     def found_or_built(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
         names = {key: _name_of(key) for key in sizes}
@@ -37,7 +37,7 @@ def with_templates(build: Build, anew: bool = False) -> Build:
 
 
 def _name_of(key: Any) -> str | None:
-    """The name under which a kernel is kept; None if it isn't."""
+    """The name under which a kernel is kept, or None if it isn't."""
     if disk.location() is None or not is_common(key):
         return None
     return kept.named(kernel_key(key))

@@ -1,9 +1,9 @@
-"""The process next door: it compiles what it is sent, while its parent goes on computing.
+"""The worker process: it compiles the programs that its parent sends, while the parent goes on.
 
-It is started by `client`, speaks over one socket, and is gone when its parent is, or after a while
-of rest. It loads numba, and then waits. Each program is compiled in a fork of it, which starts with
-numba loaded and gives its memory back when it ends; so programs are compiled side by side, one that
-kills its compiler takes no other along, and this process always answers.
+`client` starts it. It communicates over one socket, and ends when its parent ends, or after a while
+without work. It loads numba, and then waits. Each program is compiled in a fork, which starts with
+numba loaded and frees its memory when it ends. So programs are compiled side by side, one that
+kills its compiler affects no other, and this process always answers.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from tapegrad.compiler.protocol import (
 from tapegrad.compiler.templates import with_templates
 from tapegrad.pipeline import compile
 
-assert sys.platform != "win32"  # which can't fork: `client` compiles inside there
+assert sys.platform != "win32"  # Windows can't fork: `client` compiles inside there
 REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
-NICE = 2  # how far behind its parent's priority
-_PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
-SIDE_BY_SIDE = 1_500  # letters of kernels from which on they are compiled on several cores
+NICE = 2  # added to the parent's niceness
+_PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
+SIDE_BY_SIDE = 1_500  # characters of kernels from which on several cores compile them
 
 
 # ---- compiling
 
 
 def answer(request: Request, build: Build) -> Answer:
-    """Compile a program, unless it is on disk or is just being put there by another process."""
+    """Compile a program, unless its code is on disk or another process is just putting it there."""
     times: dict[str, float] = {}
     compiled = HOST.objects.compiles
     try:
@@ -79,8 +79,8 @@ def answer(request: Request, build: Build) -> Answer:
 
 
 def side_by_side(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
-    """The results of work that forks of this process share, if it is worth while: the largest
-    pieces go first, each to who has least."""
+    """The results of work divided among forks of this process, if that pays. The largest pieces are
+    assigned first, each to the fork with the least work."""
     cores = min(available_cores(), len(sizes))
     if cores < 2 or sum(sizes.values()) < SIDE_BY_SIDE:
         return one_by_one(work, sizes)
@@ -118,14 +118,14 @@ class Fork:
         os._exit(0)
 
     def read(self) -> bool:
-        """Take what has come. True if that was all."""
+        """Read from the pipe. True at its end."""
         found = os.read(self.pipe, 1 << 20)
         self.buffer += found
         return not found
 
     def end_if_stopped(self) -> None:
-        """Kill a process that somebody has stopped: it would never answer."""
-        if self.status is not None:  # it has ended, and its pipe is yet to be read
+        """Kill the fork if somebody has stopped it: it would never answer."""
+        if self.status is not None:  # it has ended, but its pipe isn't read yet
             return
         number, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
         if number and os.WIFSTOPPED(status):
@@ -134,7 +134,7 @@ class Fork:
             self.status = status
 
     def close(self) -> int:
-        """Wait for the process; the status that it ended with."""
+        """Wait for the fork, and return its exit status."""
         os.close(self.pipe)
         if self.status is None:
             self.status = os.waitpid(self.pid, 0)[1]
@@ -149,7 +149,7 @@ class Fork:
 
 
 def _end_with_parent() -> None:
-    """On Linux, let this process be killed when its parent ends, however that ends."""
+    """On Linux, have this process killed when its parent ends in any way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -159,19 +159,19 @@ def _end_with_parent() -> None:
 
 @dataclass
 class Server:
-    """What waits, what is being compiled, and what is to be sent."""
+    """The worker's state: waiting requests, running forks, and bytes to send."""
 
     socket: int
     parent: int
     received: bytearray = field(default_factory=bytearray)
     to_send: bytearray = field(default_factory=bytearray)
     waiting: list[tuple[int, bytes]] = field(default_factory=list)
-    running: dict[int, tuple[int, Fork]] = field(default_factory=dict)  # by their pipes
+    running: dict[int, tuple[int, Fork]] = field(default_factory=dict)  # pipe -> (number, fork)
     active: float = field(default_factory=time.monotonic)
     beaten: float = 0.0
 
     def serve(self) -> None:
-        """Work until the parent is gone, or nothing was wanted for a while."""
+        """Work until the parent is gone, or nothing was requested for a while."""
         while True:
             poll = select.poll()
             poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.to_send else 0))
@@ -227,7 +227,7 @@ class Server:
     def _start(self) -> None:
         while self.waiting and len(self.running) < max(2, available_cores()):
             number, content = min(self.waiting, key=lambda request: len(request[1]))
-            self.waiting.remove((number, content))  # the shortest goes first
+            self.waiting.remove((number, content))  # shortest first
             inherited = (self.socket, *self.running)
             fork = Fork(lambda content=content: _job(content), inherited)  # type: ignore[misc]
             self.running[fork.pipe] = number, fork
@@ -247,14 +247,14 @@ class Server:
         self.to_send += message(number, content)
 
     def end(self) -> None:
-        """Take the forks along."""
+        """Kill the forks."""
         for _, fork in self.running.values():
             with contextlib.suppress(OSError):
                 os.kill(fork.pid, signal.SIGKILL)
 
 
 def _job(content: bytes) -> tuple[bytes, dict[Any, bytes]]:
-    """What a fork does: the answer as bytes, and the kernels that weren't known before."""
+    """The work of a fork: returns the answer as bytes, and the new kernels."""
     start = time.perf_counter()
     try:
         request: Request = pickle.loads(content)
@@ -267,7 +267,7 @@ def _job(content: bytes) -> tuple[bytes, dict[Any, bytes]]:
 
 
 def _adopt(wanted: dict[str, str]) -> None:
-    """Take over the settings of the process that sent a program."""
+    """Take over the settings of the requesting process."""
     before = settings()
     if wanted == before:
         return
@@ -281,15 +281,16 @@ def _adopt(wanted: dict[str, str]) -> None:
 
 
 def prepare() -> None:
-    """Load what compiling takes, so that no fork has to."""
+    """Load everything that compiling needs, so that forks don't have to."""
     compile_first()
     HOST.objects.added.clear()
     gc.collect()
-    gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
+    gc.freeze()  # a garbage collection in a fork would copy all of this, and take 70 ms
 
 
 def _close_all() -> None:
-    """Close the files that the parent left open for others: they would stay open with this."""
+    """Close the files inherited from the parent: otherwise they would stay open with this
+    process."""
     try:
         found = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
@@ -301,8 +302,8 @@ def _close_all() -> None:
 
 
 def main(parent: int, loaded: float) -> None:
-    """Serve the process of this number over file descriptor 0, unless tapegrad was installed anew
-    since it has loaded it: here other sources run."""
+    """Serve the process `parent` over file descriptor 0. Ends at once if tapegrad's sources changed
+    after the time `loaded`, since other sources would run here."""
     if sources_have_changed(loaded):
         return
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
