@@ -1,8 +1,8 @@
-"""Ahead of time: tapes and machine code of calls that haven't been made.
+"""Ahead-of-time tracing and compilation: tapes and machine code for calls that haven't been made.
 
-A call is traced as any other is, but for its values where it is passed shapes: see
-`tracing.recording.decisions`. It goes for nothing: what it drew and left outside is put back, and
-it has no result.
+The function is traced as for any call, except that arguments may be shapes without values (see
+`tracing.recording.decisions`). The run has no lasting effect: its random draws and its writes
+outside are undone, and there is no result.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     from tapegrad.runtime.variant import Variant
 
 T = TypeVar("T")
-GOLDEN = (5**0.5 - 1) / 2  # the fractions of its multiples are all different
-_WATCHED = {"raise", "call", "log"}  # what NumPy may do about an error of floating point
+GOLDEN = (5**0.5 - 1) / 2  # its multiples have distinct fractional parts
+_WATCHED = {"raise", "call", "log"}  # settings of NumPy that handle floating-point errors visibly
 
 
 def looked_at(
     root: Any, request: Request, make: Callable[[Traced], T], without: bool
 ) -> tuple[T, State]:
-    """What `make` makes of the trace of a call, and the state that it rests on. All that the run
-    did is undone. If it is one `without` some values, those that stand in make no warnings."""
+    """The result of `make` for the trace of a call, and the state that the trace depends on.
+
+    All effects of the run are undone. `without` means that some values are missing; the values that
+    stand in for them cause no warnings.
+    """
 
     def run() -> tuple[T, State]:
         made, observer = observed(root, request, make, again=True)
@@ -55,7 +58,7 @@ def looked_at(
 
 
 def shape_of(x: Any) -> ShapeDtype | None:
-    """The shape that a leaf stands for; None if it is a value, or neither."""
+    """The shape for which a leaf stands, or None if it is a value or anything else."""
     if isinstance(x, ShapeDtype):
         return x
     if (
@@ -72,8 +75,8 @@ def shape_of(x: Any) -> ShapeDtype | None:
 
 
 def with_stand_ins(tree: Any) -> tuple[Any, Sequence[Any] | None]:
-    """A tree with values in the place of shapes, and the leaves that had their values before; None
-    where there are no shapes in it."""
+    """The tree with values in place of shapes, and the leaves that had values before; None for
+    these if there are no shapes."""
     leaves, structure = flatten(tree)
     shapes = [shape_of(x) for x in leaves]
     if not any(s is not None for s in shapes):
@@ -84,8 +87,8 @@ def with_stand_ins(tree: Any) -> tuple[Any, Sequence[Any] | None]:
 
 
 def _stand_in(of: ShapeDtype) -> Any:
-    """Zeros, which index any array, for integers; different numbers between 0.5 and 1, where most
-    functions are defined, for real ones."""
+    """A value of this shape: zeros for integers, which are valid indices of any array; distinct
+    numbers between 0.5 and 1 for reals, where most functions are defined."""
     if computed_in(of.dtype).kind not in "fc":
         found = np.zeros(of.shape, of.dtype)
     else:
@@ -95,11 +98,11 @@ def _stand_in(of: ShapeDtype) -> Any:
 
 
 class Lowered:
-    """What a function derived from another one is for arguments of some shapes and dtypes, or with
-    some values: what `lower` returns.
+    """The lowered form of a derived function for arguments of some shapes and dtypes, or with some
+    values, as returned by `lower`.
 
-    `tape` is what it computes, differentiated and optimised; `plan` are the tape's loops, and
-    `source` they as Python. `compile()` makes the machine code, with which calls begin.
+    `tape` is its computation, differentiated and optimised; `plan` is the tape as loops, and
+    `source` the loops as Python. `compile()` makes the machine code, so that calls begin with it.
     """
 
     def __init__(self, derived: Any, request: Request, variant: Variant) -> None:
@@ -108,22 +111,22 @@ class Lowered:
     @property
     def tape(self) -> Tape:
         """The tape as it is compiled. Its inputs are the leaves of the arguments that are arrays
-        and numbers, and then the arrays that the function reaches without being passed them."""
+        and numbers, followed by the arrays that the function uses without being passed them."""
         return self._variant.finished
 
     @property
     def plan(self) -> Plan:
-        """The loops that the tape becomes."""
+        """The tape as loops."""
         return plan_of(self.tape)
 
     @property
     def source(self) -> str:
-        """The loops as Python."""
+        """The loops as Python source."""
         return self.tape.source
 
     def compile(self) -> Any:
-        """The derived function, when it has the machine code for these shapes: the next call with
-        such arguments is compiled, if it takes the same path through the function."""
+        """Wait for the machine code for these shapes, and return the derived function. The next
+        call with such arguments uses the code, if it takes the same path through the function."""
         self._derived.take(self._request, self._variant)
         return self._derived
 
@@ -132,14 +135,14 @@ class Lowered:
 
 
 def plan_of(tape: Tape) -> Plan:
-    """The loops that a tape becomes."""
+    """The plan of a tape."""
     from tapegrad.pipeline import optimized, schedule
 
     return schedule(optimized(tape)).plan
 
 
 def how(variant: Variant) -> str:
-    """How a variant answers calls, in words."""
+    """A description of how a variant answers calls."""
     state, tier = variant.state, variant.tier
     if state.never:
         return f"traced at each call. {what_changed(state.never, state)}"
@@ -149,14 +152,14 @@ def how(variant: Variant) -> str:
 
 
 def explained(name: str, variant: Variant, cache: Cache) -> Explanation:
-    """Why the call that a variant has answered took what it took."""
+    """The explanation of the call that a variant answered."""
     variants = cache.all_variants()
     answered = f"variant {variants.index(variant) + 1} of {len(variants)}, {how(variant)}"
     return explanation(name, answered, variant.shown, list(cache.front.history))
 
 
 def shown(name: str, variant: Variant) -> str:
-    """What answers calls, as text."""
+    """A variant's tape, plan and source as text."""
     tape = variant.shown
     parts = [f"{name}, {how(variant)}", tape]
     try:
@@ -167,7 +170,7 @@ def shown(name: str, variant: Variant) -> str:
 
 
 def result_shapes(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The result of a call, with shapes in the place of its arrays and numbers."""
+    """The result of a call, with shapes in place of arrays and numbers."""
     if not callable(f):
         raise ArgumentError(f"eval_shape needs a function, not {f!r}")
     (args, kwargs), given = with_stand_ins((tuple(args), kwargs))

@@ -1,10 +1,10 @@
 """Checks of derivatives in both modes along random directions: `testing.check_rule`.
 
-A function's tape is differentiated in each mode, which gives tapes of J t and J^T ct. Held against
-each other are <ct, J t>, <J^T ct, t> and what differences along t say. Of second order the same is
-done with those tapes for functions.
+A function's tape is differentiated in each mode, which gives tapes of J t and J^T ct. Then <ct, J
+t>, <J^T ct, t> and the differences along t are compared. For second order the same is done with
+those tapes as the functions.
 
-Names: `t` tangents, `ct` cotangents; `wrt` the inputs that are moved.
+Names: `t` tangents, `ct` cotangents; `wrt` the inputs that are varied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_rules(
     rtol: float,
     seed: int,
 ) -> bool:
-    """What `testing.check_rule` says."""
+    """Implements `testing.check_rule`."""
     request = Request(f, args).check("check_rule")
     if not modes or not set(modes) <= set(MODES):
         raise ArgumentError(f'check_rule: modes are "forward" and "reverse", not {modes!r}')
@@ -59,7 +59,7 @@ def check_rules(
 
 
 def _plainly(request: Request) -> Callable[[Sequence[Any]], list[Any]]:
-    """The function itself, of the inputs' values."""
+    """The function itself, as a function of its inputs' values."""
 
     def call(values: Sequence[Any]) -> list[Any]:
         given = iter(values)
@@ -74,7 +74,7 @@ def _plainly(request: Request) -> Callable[[Sequence[Any]], list[Any]]:
 
 @dataclass
 class _Check:
-    """A function at a point: its tape, and `value`, what it is in plain NumPy."""
+    """A function at a point: its tape, and `value`, the function in plain NumPy."""
 
     name: str
     tape: Tape
@@ -140,7 +140,7 @@ class _Check:
     ) -> None:
         types = [np.asarray(x).dtype for x in (*outs, *[self.inputs[k] for k in self.wrt])]
         rounding = max(np.finfo(x).eps for x in types)
-        # What the values are rounded by is divided by the step as well.
+        # The rounding error of the values is divided by the step, too.
         noise = 8 * rounding / self.eps * inner(map(np.abs, cts), map(np.abs, outs))
         allowed = self.rtol * (size + abs(expected)) + noise
         allowed += self.atol * sum(float(np.sum(np.abs(ct))) for ct in cts)
@@ -162,7 +162,7 @@ class _Check:
                 )
 
     def _like(self, x: Any) -> Any:
-        """Random numbers of an array's type."""
+        """Random numbers with an array's type."""
         x = np.asarray(x)
         draw = self.rng.standard_normal(x.shape)
         if x.dtype.kind == "c":
@@ -186,7 +186,8 @@ def _played(tape: Tape, name: str) -> Callable[[Sequence[Any]], list[Any]]:
 
 
 def _play(tape: Tape, values: Sequence[Any], name: str) -> list[Any]:
-    """The results of a settled tape. It takes one path: that of the values that were traced."""
+    """The results of a settled tape. Raises a GradcheckError if a guard fails: the tape follows the
+    path of the traced values."""
     found, broken = run(tape, [*[np.asarray(x)[()] for x in values], *tape.captured])
     if broken is not None:
         raise GradcheckError(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BoundDerived:
-    """A derived method, bound to its instance; the instance is an ordinary first argument."""
+    """A derived method bound to its instance, which is passed as an ordinary first argument."""
 
     def __init__(self, derived: Any, instance: Any) -> None:
         self._function = derived

@@ -1,7 +1,7 @@
-"""What a derived function remembers: its variants by signature, most recently used first.
+"""The variants of a derived function, by signature, most recently used first.
 
-All who derive one function alike share one cache, which lives as long as that function does. So
-nothing in a cache may refer to the function, or neither would ever be freed.
+Functions derived from one function in the same way share a cache, which lives as long as that
+function. So nothing in a cache may refer to the function, or neither would ever be freed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tapegrad.core.locks import new_lock
 from tapegrad.core.log import Event
 from tapegrad.core.request import has_objects
 
-MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
-MANY_SIGNATURES = 46  # at which a warning says what keeps changing
-MAX_VARIANTS = 16  # of one signature: one for each path through the function, without objects
+MAX_SIGNATURES = 128  # of one derived function; the least recently used is dropped first
+MANY_SIGNATURES = 46  # at which a warning says what keeps changing in the arguments
+MAX_VARIANTS = 16  # of one signature without objects: one for each path through the function
 REMEMBERED = 100  # events, of traces and compilations
-IN_VAIN = 8  # traces in a row without loops, of no use to the next call
+IN_VAIN = 8  # successive traces without loops whose variants answered no later call
 
 
 class CacheInfo(NamedTuple):
@@ -53,64 +53,66 @@ EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads", "ke
 
 
 def shapes_of(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The shapes of the arrays among arguments; a number is like an array without axes."""
+    """The shapes of the arrays among arguments. Numbers count like arrays without axes."""
     return tuple([(isinstance(x, np.ndarray) and x.shape) or None for x in args])
 
 
 def place_of(
     args: Sequence[Any], kwargs: dict[str, Any], chosen: tuple[Any, ...]
 ) -> tuple[bool, tuple[Any, ...]]:
-    """Where a front holds the entries for such calls: whether among those for arguments by name,
-    and by which shapes. Where a user's key has `chosen`, its value is looked up with the shapes."""
+    """The place of such calls' entries in a front: (whether among those for keyword arguments,
+    shapes). The value of a user's key, `chosen`, is part of the shapes."""
     named, shapes = bool(kwargs), shapes_of(args)
     return (False, (*chosen, named, *shapes)) if chosen else (named, shapes)
 
 
 class Front:
-    """What stands before a cache: the entries that a call tries first, by the shapes of its
-    arguments, or `named` where some are passed by name; and the counts. `recent` are those for one
-    of the shapes, which calls try before they look these up: the only one, or that of the last
-    calls.
+    """The entries that a call tries before the cache, and the counts.
 
-    Variants know it. They don't know the cache, which holds them: so all of them go with it."""
+    Entries are looked up by the shapes of the arguments, or are `named` if there are keyword
+    arguments. `recent` are the entries for one set of shapes, which calls try before any lookup:
+    the only set, or that of the last calls.
+
+    Variants know the front but not the cache, which holds them. So they are freed with the cache.
+    """
 
     def __init__(self) -> None:
         self.lock = new_lock()
         self.shaped: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.recent: tuple[Any, ...] = ()
         self.named: tuple[Any, ...] = ()
-        self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
-        self.last: Any = None  # that answered the last call; None if the cache was asked
+        self.fast_hits = 0  # hits of entries; counted without the lock, so approximately
+        self.last: Any = None  # the entry that answered the last call; None if the cache did
         self.counts = dict.fromkeys(EVENTS, 0)
         self.history: deque[Event] = deque(maxlen=REMEMBERED)
 
     def note(self, event: Event) -> None:
-        """Remember what has happened, and say it where that is wanted."""
+        """Record an event, and log it if wanted."""
         self.history.append(event)
         if log.wanted(event.kind):
             log.say(event)
 
     def count(self, *events: str, kernels: int = 0) -> None:
-        """Add one to each of these counts, and so many compiled kernels."""
+        """Increment these counts, and add to the count of compiled kernels."""
         with self.lock:
             for event in events:
                 self.counts[event] += 1
             self.counts["kernels"] += kernels
 
     def first(self, entry: Any) -> None:
-        """Calls try this entry first."""
+        """Make calls try this entry first."""
         with self.lock:
             self._hold(entry, (entry, *self._without(entry))[:4])
 
     def again(self, entry: Any) -> None:
-        """An entry has answered two calls in a row, for which their shapes were looked up: the
-        next ones try it without that."""
+        """Make calls try this entry's shapes without a lookup, after it answered two calls in a
+        row."""
         with self.lock:
             if self.tries(entry) and not entry.named:
                 self.recent = self.of_shapes(entry.shapes)
 
     def drop(self, entry: Any) -> None:
-        """No call tries this entry any more."""
+        """Make calls no longer try this entry."""
         with self.lock:
             self._hold(entry, self._without(entry))
 
@@ -119,7 +121,7 @@ class Front:
         return entry in (self.named if entry.named else self.of_shapes(entry.shapes))
 
     def of_shapes(self, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The entries that calls try whose arguments have these shapes."""
+        """The entries to try for arguments of these shapes."""
         return self.shaped.get(shapes, ())
 
     def _without(self, entry: Any) -> tuple[Any, ...]:
@@ -127,7 +129,7 @@ class Front:
         return tuple([x for x in held if x is not entry])
 
     def _hold(self, entry: Any, held: tuple[Any, ...]) -> None:
-        """Have calls like those that this entry answers try these."""
+        """Replace the entries that are tried for calls of this entry's kind."""
         if entry.named:
             self.named = held
             return
@@ -147,21 +149,21 @@ class Cache:
     """The variants of one derived function."""
 
     def __init__(self, tracing: Any = None) -> None:
-        self.tracing = new_lock() if tracing is None else tracing  # that of all of one owner
+        self.tracing = new_lock() if tracing is None else tracing  # shared by an owner's caches
         self.front = Front()
         self.lock = self.front.lock
         self.count = self.front.count
         self._told = False
         self._overflowed = False
         self._many = False
-        self._again = ("", 0, 0)  # what changed at the last trace, since when, and the hits by then
-        # Traces in a row without a hit and without loops, the hits by then, and the most calls
+        self._again = ("", 0, 0)  # (what changed last, for how many traces, hits by then)
+        # (successive traces without a hit and without loops, hits by then, the most calls of one)
         self._vain = 0, 0, 0
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def many(self) -> list[Any]:
-        """The signatures, when there are many for the first time since the cache was cleared; else
-        none."""
+        """The signatures, if there are too many for the first time since the cache was cleared;
+        otherwise []."""
         with self.lock:
             if self._many or len(self._signatures) < MANY_SIGNATURES:
                 return []
@@ -169,7 +171,7 @@ class Cache:
             return list(self._signatures)
 
     def before(self, key: Any) -> Any:
-        """The signature of the last other kind of arguments, if there was one."""
+        """The last signature other than `key`, or None."""
         with self.lock:
             return next((held for held in reversed(self._signatures) if held != key), None)
 
@@ -183,7 +185,7 @@ class Cache:
             return list(held)
 
     def add(self, key: Any, variant: Any) -> bool:
-        """Hold a new variant, as the first of its signature. True if an old one had to go for it,
+        """Add a new variant as the first of its signature. True if an old one was dropped for it,
         for the first time since the cache was cleared."""
         with self.lock:
             held = self._signatures.setdefault(key, [])
@@ -203,35 +205,35 @@ class Cache:
             return first
 
     def traced_for(self, word: str) -> bool:
-        """Note what had changed when a call had to trace. True if it was the same for the third
+        """Record what had changed when a call was traced. True if it is the same for the third
         trace in a row, for the first time since the cache was cleared."""
         with self.lock:
             before, count, hits = self._again
             now = self._hits
             count = count + 1 if word and word == before and hits == now else 1
             self._again = word, count, now
-            if count != 2 or self._told:  # the first trace of all has no word
+            if count != 2 or self._told:  # the very first trace has no word
                 return False
             self._told = True
             return True
 
     def in_vain(self) -> int:
-        """Up to how many calls of a tape it is in vain to look for loops among them, at the next
-        trace: where each call takes another path, and none had any. Now and then it isn't."""
+        """The length of tapes up to which the next trace needn't search for loops: each call took
+        another path, and no tape had loops. 0 otherwise, and now and then."""
         with self.lock:
             count, hits, most = self._vain
             is_vain = count >= IN_VAIN and count % IN_VAIN and hits == self._hits
             return most if is_vain else 0
 
     def note_loops(self, found: bool, calls: int) -> None:
-        """A call was traced: whether there are loops on its tape, and how many calls."""
+        """Record whether the tape of a new trace has loops, and its number of calls."""
         with self.lock:
             count, hits, most = self._vain
             goes_on = hits == self._hits and not found
             self._vain = (count + 1, hits, max(most, calls)) if goes_on else (0, self._hits, 0)
 
     def used(self, key: Any, variant: Any) -> None:
-        """Count a hit of `variant`, and try it first the next time."""
+        """Count a hit of `variant`, and move it to the front of its signature."""
         with self.lock:
             self.front.counts["hits"] += 1
             held = self._signatures.get(key, [])
@@ -264,27 +266,27 @@ class Cache:
             self._again, self._vain = ("", 0, 0), (0, 0, 0)
 
 
-# id of a function, or of a method's instance -> a weak reference to it, its caches, and a lock.
+# id of a function, or of a method's instance -> (weak reference to it, caches, lock).
 _shared: dict[int, tuple[weakref.ref[Any], dict[Any, Cache], Any]] = {}
 _shared_lock = new_lock()  # a garbage collection may run `forget` at any time
 
 
 def owner_of(f: Callable[..., Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The object whose life a cache shares, and what tells its functions apart.
+    """The object that a cache belongs to, and the path that distinguishes its functions.
 
-    A bound method is made anew each time it is looked up; its instance lives on.
+    A bound method is a new object at each lookup, so its cache belongs to the instance.
     """
     return (f.__self__, (f.__func__,)) if inspect.ismethod(f) else (f, ())
 
 
 def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
-    """The cache kept for `path` under `owner`; a private one if `owner` can't be referred to."""
+    """The cache for `path` under `owner`; a private one if `owner` can't be referenced weakly."""
 
     with _shared_lock:
         known = _shared.get(id(owner))
         if known is None:
-            # All of it is C code: what a signal's handler raises in a callback's line of Python is
-            # lost.
+            # The callback is C code only: an error that a signal handler raises in a callback's
+            # Python code is lost.
             forget = functools.partial(_shared.pop, id(owner))
             try:
                 known = _shared[id(owner)] = (weakref.ref(owner, forget), {}, new_lock())
@@ -297,15 +299,15 @@ def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
 
 
 def known_front(f: Callable[..., Any], derived: tuple[Any, ...]) -> Front | None:
-    """The front of what is `derived` from a function by a transformation in a mode of compiling,
-    where that is known."""
+    """The front of the function `derived` from `f` by a transformation in a mode, if it exists."""
     known = _shared.get(id(f))
     found = None if known is None or known[0]() is not f else known[1].get(derived)
     return None if found is None else found.front
 
 
 def caches_of(owner: Any = None, path: tuple[Any, ...] = ()) -> list[Cache]:
-    """The shared caches of whatever was derived from `path` under `owner`, or all there are."""
+    """The shared caches of everything derived from `path` under `owner`; without an owner, all of
+    them."""
     with _shared_lock:
         if owner is None:
             return [cache for _, kept, _ in list(_shared.values()) for cache in kept.values()]

@@ -1,4 +1,4 @@
-"""Whether what users ask for can be: of results, what is kept of them, and how it is compiled."""
+"""Checks of users' requests: results of functions, checkpointing, memory and modes of compiling."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tapegrad.tracing.runs.traced import Traced
 
 
 def value_part(traced: Traced, has_aux: bool, what: str) -> tuple[Any, Sequence[int | None]]:
-    """The structure of what is differentiated of a function's result, and the outputs of its
-    leaves: with `has_aux` the first of a pair, of which anything else is a GradientError."""
+    """The structure of the differentiated part of a function's result, and its leaves' outputs.
+    With `has_aux` this is the first of a pair; otherwise a GradientError is raised."""
     structure = traced.structure
     if not has_aux:
         return structure, traced.outputs
@@ -33,9 +33,8 @@ def value_part(traced: Traced, has_aux: bool, what: str) -> tuple[Any, Sequence[
 def check_scalar_result(
     traced: Traced, has_aux: bool = False, what: str = "grad", may_be_complex: bool = False
 ) -> None:
-    """A GradientError unless the function that was traced returned a real scalar first, or an
-    array of one real element; or a complex one, where it may be. `what` is the
-    transformation that asks."""
+    """Raise a GradientError unless the traced function returned a real scalar first, or an array of
+    one real element; or a complex one, if allowed. `what` is the transformation."""
     name = traced.name
     if has_aux:
         structure, _ = value_part(traced, has_aux, what)
@@ -89,8 +88,8 @@ def check_scalar_result(
 
 
 def check_real_results(traced: Traced, found: Sequence[int], what: str) -> None:
-    """A GradientError if none of the function's results, of which these outputs are real, has a
-    derivative."""
+    """Raise a GradientError if none of the function's results has a derivative. `found` are the
+    outputs that are real."""
     if found:
         return
     name = traced.name
@@ -114,7 +113,7 @@ def _source_of(tape: Tape, at: int) -> str:
 
 
 def checked_checkpoint(checkpoint: Any) -> str | int:
-    """What loops keep, as it was asked for."""
+    """The value of `checkpoint`, checked."""
     if isinstance(checkpoint, str) and checkpoint in ("auto", "never", "sqrt"):
         return checkpoint
     whole = isinstance(checkpoint, (int, np.integer)) and not isinstance(checkpoint, bool)
@@ -127,7 +126,7 @@ def checked_checkpoint(checkpoint: Any) -> str | int:
 
 
 def checked_bytes(most: Any) -> int | None:
-    """How much memory a call takes at a time, as it was asked for."""
+    """The value of `max_bytes`, checked."""
     if most is None:
         return None
     whole = isinstance(most, (int, np.integer)) and not isinstance(most, bool)
@@ -137,11 +136,11 @@ def checked_bytes(most: Any) -> int | None:
 
 
 MODES = ("auto", "always", "never")
-_default = ""  # the mode of compiling that `set_compile` has said
+_default = ""  # the mode set by `set_compile`
 
 
 def checked_mode(compile: Any) -> str:
-    """The mode of compiling, which for None is the default; an ArgumentError for what is none."""
+    """The mode of compiling; None means the default. Raises an ArgumentError for anything else."""
     if compile is None:
         compile = _default or default_mode()
     if compile not in MODES:
@@ -151,7 +150,7 @@ def checked_mode(compile: Any) -> str:
 
 
 def default_mode() -> str:
-    """What TAPEGRAD_COMPILE says; "auto" where there is no such variable of the environment."""
+    """The mode in TAPEGRAD_COMPILE, or "auto"."""
     given = os.environ.get("TAPEGRAD_COMPILE") or "auto"
     if given not in MODES:
         raise ArgumentError(f"TAPEGRAD_COMPILE is {given!r}, and not one of {', '.join(MODES)}")

@@ -1,4 +1,4 @@
-"""Which arguments a derivative is taken with respect to: they are chosen by number or by name."""
+"""The arguments with respect to which a derivative is taken, chosen by number or by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANY: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramete
 
 
 def checked_argnums(argnums: Any) -> Argnum | tuple[Argnum, ...]:
-    """What was asked for: a number or a name, or a tuple of such."""
+    """The value of `argnums`, checked: a number or name, or a tuple of these."""
     single = _checked(argnums)
     if single is not None:
         return single
@@ -41,8 +41,8 @@ def _checked(argnum: Any) -> Argnum | None:
 
 
 class Chosen:
-    """The arguments that `argnums` says, of the function that a `transformation` of this name is
-    made of."""
+    """The arguments selected by `argnums`. `transformation` is the name of the transformation, for
+    messages."""
 
     def __init__(self, transformation: str, argnums: Argnum | tuple[Argnum, ...]) -> None:
         self.transformation = transformation
@@ -51,7 +51,7 @@ class Chosen:
         self.names = [a for a in self.each if isinstance(a, str)]
 
     def check(self, f: Callable[..., Any]) -> None:
-        """An ArgumentError if `f` can't have an argument of a name."""
+        """Raise an ArgumentError if `f` can't have an argument with one of the names."""
         known = _parameters(f) if self.names else None
         if known is None or any(p.kind is p.VAR_KEYWORD for p in known.values()):
             return
@@ -62,7 +62,7 @@ class Chosen:
     def completed(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A call's arguments, with the defaults of those that are named and weren't passed."""
+        """A call's arguments, completed by the defaults of named arguments that weren't passed."""
         known = (_parameters(f) if self.names else None) or {}
         for name in self.names:
             p = known.get(name)
@@ -73,15 +73,15 @@ class Chosen:
                 continue
             if p.kind in _KEYWORD:
                 kwargs = {**kwargs, name: p.default}
-            else:  # it is passed by position, and so are those before it
+            else:  # positional-only: those before it are passed too
                 before = list(known.values())[len(args) : place]
                 if not any(q.default is q.empty for q in before):
                     args = (*args, *[q.default for q in before], p.default)
         return args, kwargs
 
     def places(self, request: Request) -> list[int]:
-        """Where they are among the arguments of a call, of which those that are passed by name come
-        last, sorted by their names."""
+        """The positions of the chosen arguments in a call. Keyword arguments come last, sorted by
+        name."""
         count = len(request.args)
         names = sorted(request.kwargs)
         known = _parameters(request.f) if self.names else None
@@ -102,7 +102,7 @@ class Chosen:
         return found
 
     def _too_few(self, request: Request, argnum: int) -> ArgumentError:
-        """The error for a number that a call has no argument for."""
+        """The error for a number to which no argument belongs."""
         count, named = len(request.args), ", ".join(map(repr, sorted(request.kwargs)))
         passed = "1 positional argument was" if count == 1 else f"{count} positional arguments were"
         advice = f"Choose what is passed by name by its name: {named}" if named else ""
@@ -117,7 +117,7 @@ class Chosen:
     def _missing(
         self, request: Request, name: str, known: dict[str, inspect.Parameter] | None
     ) -> ArgumentError:
-        """The error for a name that a call has no argument for."""
+        """The error for a name to which no argument belongs."""
         if known is None:
             return ArgumentError(
                 f"{self.transformation} of {request.name}: argnums names {name!r}, and which "
@@ -138,7 +138,7 @@ class Chosen:
         known: dict[str, inspect.Parameter],
         passed: Iterable[str] = (),
     ) -> ArgumentError:
-        """The error for a name that a function has no parameter of."""
+        """The error for a name that isn't a parameter of the function."""
         what = f"{self.transformation} of {describe(f)}: argnums names {name!r}, "
         if name in known:
             stars = _MANY[known[name].kind]
@@ -158,7 +158,7 @@ class Chosen:
 
 
 def _parameters(f: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The parameters of a function, by their names; None where they aren't known."""
+    """The parameters of a function by name; None if they are unknown."""
     try:
         return dict(inspect.signature(f).parameters)
     except (TypeError, ValueError):
@@ -166,6 +166,6 @@ def _parameters(f: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
 
 
 def _place(name: str, known: dict[str, inspect.Parameter]) -> int | None:
-    """At which position a parameter can be passed."""
+    """The position at which a parameter can be passed, or None."""
     p = known.get(name)
     return list(known).index(name) if p is not None and p.kind in _POSITIONAL else None

@@ -1,12 +1,12 @@
-"""Matrices of derivatives by the colours of their columns and rows.
+"""Matrices of derivatives, computed from coloured columns and rows.
 
-The structure of the matrix comes from the tape (`sparsity.pattern`), and colours from the structure
-(`sparsity.colouring`): columns of one colour have no row in common, so one pass along the sum of
-their unit vectors has the entries of all of them. Passes are rows of one tape, and a gather puts
-the entries in their places, or writes each known formula to its own (`sparsity.entries`).
+The structure of the matrix comes from the tape (`sparsity.pattern`), and its colouring from the
+structure (`sparsity.colouring`). Columns of one colour share no row, so one pass along the sum of
+their unit vectors gives the entries of them all. Passes are rows of one tape. A gather puts the
+entries in their places; known formulas are written to their entries (`sparsity.entries`).
 
 A sparse matrix gets the entries in the order of its structure. A dense one that is mostly zeros
-gets them among zeros: of a tridiagonal matrix with n columns,
+gets them among zeros: for a tridiagonal matrix with n columns,
 
     n passes  -->  3 passes, and writes to out[0::n + 1], out[1::n + 1], out[n::n + 1]
 """
@@ -33,17 +33,20 @@ from tapegrad.primitives.kinds import Contraction
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem, Reshape
 
-SMALL = 1024  # elements of a matrix for whose zeros nobody looks ...
-WITHOUT = 10**6  # ... nor loads scipy.sparse, which takes longer than a thousand smaller ones
-FEWER = 4  # passes for one that is left: below, dense ones are as fast
+SMALL = 1024  # elements: in smaller matrices zeros aren't searched for ...
+WITHOUT = 10**6  # ... and scipy.sparse isn't loaded, which costs more than a thousand such matrices
+FEWER = 4  # times fewer passes are needed: otherwise dense passes are as fast
 
 
 def dense(
     tape: Tape, wrt: Sequence[int], kept: Sequence[int], mode: str, checkpoint: Any
 ) -> Tape | None:
-    """The tape of the outputs `kept`, and the derivatives of each output behind these with respect
-    to each input in `wrt`; None, if colours don't save much. Those of a gradient aren't taken to be
-    symmetric: by a rule of the user's they may not be."""
+    """The tape of the first outputs `kept` and of the derivatives of the other outputs with respect
+    to each input in `wrt`; None if colours don't save much.
+
+    The derivatives of a gradient aren't assumed to be symmetric: with a user's rule they may not
+    be.
+    """
     from tapegrad.optimize.inline import inline_calls
 
     rows = range(len(kept), len(tape.outputs))
@@ -70,19 +73,20 @@ def dense(
     size, at = _placed(found.pattern, [y.aval.size for y in outs], [x.aval.size for x in ins])
     try:
         made = entries_of(tape, wrt, rows, kept, found, checkpoint, {}, (size, at))
-    except GradientError:  # a function of the user's may have a rule of one mode alone
+    except GradientError:  # a user's function may have a rule for one mode only
         return None
-    assert made is not None  # without a share
+    assert made is not None  # None is returned only with a share
     return _blocks(made, len(kept), [y.shape for y in outs], [x.shape for x in ins])
 
 
 def _elements(tape: Tape) -> float:
-    """How many elements are looked at to find the structure."""
+    """The number of elements to examine to find the structure."""
     return _counted(tape, lambda call: sum(x.aval.size for x in call.outs))
 
 
 def work_of(tape: Tape) -> float:
-    """About how many operations a tape takes: one an element, and those of products."""
+    """An estimate of a tape's operations: one for each element, and all products of
+    contractions."""
     return _counted(tape, _work_of_call)
 
 
@@ -96,7 +100,7 @@ def _work_of_call(call: Call) -> float:
 
 
 def _counted(tape: Tape, of: Callable[[Call], float]) -> float:
-    """The sum over all calls, of loops that of all rounds."""
+    """The sum of `of` over all calls, with loops counted once for each round."""
     total = 0.0
     for call in tape.calls:
         total += of(call)
@@ -110,7 +114,7 @@ def _counted(tape: Tape, of: Callable[[Call], float]) -> float:
 
 
 def _placed(pattern: Any, heights: Sequence[int], widths: Sequence[int]) -> tuple[int, Any]:
-    """How many elements all blocks have, one after the other, and which one each entry is."""
+    """The total number of elements of all blocks, and each entry's number among these."""
     tops, lefts = np.cumsum([0, *heights]), np.cumsum([0, *widths])
     row = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
     column = pattern.indices.astype(np.int64)
@@ -122,7 +126,7 @@ def _placed(pattern: Any, heights: Sequence[int], widths: Sequence[int]) -> tupl
 
 
 def _blocks(tape: Tape, kept: int, outs: Sequence[Any], ins: Sequence[Any]) -> Tape:
-    """The tape with its last output cut into blocks of these shapes, in that order."""
+    """The tape with its last output divided into blocks of these shapes, in order."""
     builder = Builder.after(tape, tape.name)
     builder.guards += tape.guards
     flat = Writer(builder).node(tape.outputs[-1])
@@ -145,19 +149,22 @@ def entries_of(
     among: tuple[int, Any] | None = None,
     share: float = 0.0,
 ) -> Tape | None:
-    """The tape of the outputs `kept`, and the entries of the Jacobian of the outputs `rows`, in the
-    order of the pattern, or `among` so many zeros at these places. `values` has the integers among
-    its inputs. With a `share`, None unless each entry by itself takes so little of the work."""
+    """The tape of the outputs `kept` and of the entries of the Jacobian of the outputs `rows`.
+
+    The entries are in the order of the pattern; or with `among` = (size, positions), at these
+    positions among zeros. `values` has the values of integer inputs. With a `share`, returns None
+    unless each entry takes at most that share of the work.
+    """
     from tapegrad.optimize.inline import inline_calls
     from tapegrad.sparsity.entries import entries
 
-    seeds: dict[int, Any] = {}  # the arrays that these are made of, by their ids
+    seeds: dict[int, Any] = {}  # id -> array from which seeds are made
     parts: list[Tape] = []
     if colouring.of_columns:
         parts.append(_products(tape, wrt, rows, kept, colouring, seeds))
     if colouring.of_rows:
         parts.append(_transposed_products(tape, wrt, rows, kept, colouring, checkpoint, seeds))
-    if not parts:  # a matrix without entries
+    if not parts:  # the matrix has no entries
         builder = Builder.after(tape, tape.name)
         builder.guards += tape.guards
         (empty,) = [full(0.0)(Writer(builder), _empty(tape, rows)).operand]
@@ -197,7 +204,7 @@ def _products(
     colouring: Any,
     seeds: dict[int, Any],
 ) -> Tape:
-    """Products of the Jacobian, flattened: a row for each colour of its columns."""
+    """Products of the Jacobian with vectors, flattened: a row for each colour of its columns."""
     from tapegrad.pipeline import pushforward
 
     count, first = len(tape.outputs), len(tape.free_inputs)
@@ -217,7 +224,7 @@ def _transposed_products(
     checkpoint: Any,
     seeds: dict[int, Any],
 ) -> Tape:
-    """Products of its transpose: a row for each colour of its rows."""
+    """Products of the transposed Jacobian: a row for each colour of its rows."""
     from tapegrad.pipeline import derive
 
     count, first = len(tape.outputs), len(tape.free_inputs)
@@ -235,9 +242,12 @@ def _by_colours(
     kept: int,
     seeds: dict[int, Any],
 ) -> Tape:
-    """The tape in the direction of each colour: the outputs behind those kept are flattened, colour
-    by colour, and one after the other. `given` has the shapes of the seeds, by their inputs'
-    numbers, and `seeds` gets the arrays that they are made of."""
+    """The tape in the direction of each colour.
+
+    The outputs after the first `kept` are flattened, colour by colour, and concatenated. `given`
+    maps inputs that are seeds to their shapes. The arrays from which seeds are made are added to
+    `seeds`.
+    """
     rows, have = batch(tape, [*given], count)
     rows = with_rows(rows, [*[True] * kept, *have[kept:]], count)
     small: Any = np.promote_types(np.min_scalar_type(-count), np.int8)
@@ -260,7 +270,8 @@ def _by_colours(
 
 
 def _colour_seeds(colours: Any, count: int) -> Make:
-    """Rows of ones where the elements have the row's colour, and zeros elsewhere."""
+    """A seed with a row for each colour: ones where the element has this colour, zeros
+    elsewhere."""
 
     def make(writer: Writer, aval: Any) -> Any:
         if count == 1 and colours.min(initial=0) == 0:
@@ -273,7 +284,8 @@ def _colour_seeds(colours: Any, count: int) -> Make:
 
 
 def _joined(tapes: Sequence[Tape], kept: int) -> Tape:
-    """Tapes of the same inputs as one: the outputs `kept` of the first, and the others of all."""
+    """Tapes with the same inputs merged into one: the first tape's outputs `kept`, then the other
+    outputs of all."""
     if len(tapes) == 1:
         return tapes[0]
     first = tapes[0]
@@ -304,7 +316,7 @@ def _joined(tapes: Sequence[Tape], kept: int) -> Tape:
 
 
 def without_unread(tape: Tape) -> Tape:
-    """The tape without the arrays that it captured and that nothing reads any more."""
+    """The tape without captured arrays that nothing reads."""
     read: set[Operand] = {*tape.outputs, *[guard.operand for guard in tape.guards]}
     read.update(x for call in tape.calls for x in call.operands)
     free = len(tape.inputs) - len(tape.captured)

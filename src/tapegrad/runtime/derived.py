@@ -1,7 +1,7 @@
 """Derived functions: what `grad`, `value_and_grad` and `jit` return.
 
 A call looks up a *variant*: a tape for arguments of this structure, these shapes and dtypes, whose
-guards hold. If there is none, the function is traced, which is an ordinary NumPy run that records.
+guards hold. If there is none, the function is traced: an ordinary NumPy run that records.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ if TYPE_CHECKING:
     from tapegrad.insight.profiling import Profile
     from tapegrad.runtime.ahead import Lowered
 
-PATIENCE = 10.0  # seconds that a thread waits for another, which may wait for it
+PATIENCE = 10.0  # seconds that a thread waits for another one, which may be waiting for it
 
 
 class Derived(Named):
-    """A function derived from `f` by a transformation: its gradient, or itself compiled."""
+    """A function derived from `f` by a transformation, such as its gradient, or `f` itself
+    compiled."""
 
-    apart: tuple[str, ...] = ()  # what else tells its cache from others'
+    apart: tuple[str, ...] = ()  # further parts of the path that identifies its cache
 
     def __init__(
         self, f: Callable[..., Any], transformation: Transformation, compile: str | None = None
@@ -69,8 +70,8 @@ class Derived(Named):
         self.f = f
         self.transformation = transformation
         self.names = Names.of(f) if transformation.numbers_names() else None
-        # A derivative of a derivative belongs to the function at the bottom: `grad(f)` may be
-        # made anew at each call.
+        # A derivative of a derivative belongs to the innermost function, since `grad(f)` may be a
+        # new object at each call.
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
         self.owner: Any = owner
         self.path: tuple[Any, ...] = (*path, transformation, self.mode, *self.apart)
@@ -89,14 +90,14 @@ class Derived(Named):
         return f"<tapegrad {self.transformation.name} of {describe(self.f)}{said}>"
 
     def __dir__(self) -> list[str]:
-        """What completion offers: nothing that a call works with."""
+        """The names for completion, without internal ones."""
         return [name for name in dir(type(self)) if name not in ("apart", "explained", "take")]
 
     def __reduce__(self) -> Any:
         return Derived, (self.f, self.transformation, self.mode)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a decorated method: bound to the instance, as functions are."""
+        """Bind a decorated method to its instance, as functions do."""
         if instance is None:
             return self
         return BoundDerived(self, instance)
@@ -104,7 +105,7 @@ class Derived(Named):
     # ---- calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # While a trace runs, this function may reach its tracers without being passed them.
+        # While a trace runs, this function may use its tracers without being passed them.
         if traces.running:
             return self._slow(args, kwargs)
         try:
@@ -123,7 +124,7 @@ class Derived(Named):
                 elif not recent and not kwargs:
                     front.again(entry)
                 return result
-            if recent and len(front.shaped) > 1:  # the shapes are others now
+            if recent and len(front.shaped) > 1:  # the shapes have changed
                 front.recent = ()
                 return self(*args)
             return self._slow(args, kwargs)
@@ -149,7 +150,7 @@ class Derived(Named):
             return found[0]
 
     def _apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
-        """The result, in a 1-tuple, of what isn't traced: see `autograd.objects`."""
+        """The result, in a 1-tuple, of a call that isn't traced: see `autograd.objects`."""
         return None
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
@@ -167,16 +168,16 @@ class Derived(Named):
                 self.cache.used(key, variant)
                 return found
             if variant.state.asks:
-                answers.renew()  # who draws in another one draws there
+                answers.renew()  # another variant draws for itself
             self.cache.count("guard_failures")
             if log.wanted("guards"):
                 log.say(cause_of(variant, self.root, request).event("guards", self.__name__))
         return None
 
     def _alone(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
-        """The result of a new variant, made while no other thread makes one of the same owner. What
-        a trace leaves in objects are traced values until its call ends, and they may be the same
-        objects; then, too, there may be a variant for these arguments."""
+        """The result of a new variant, made while no other thread traces for the same owner. Until
+        its call ends, a trace leaves traced values in objects, which other threads may share; and
+        afterwards another thread's variant may answer."""
         with patiently(self.cache.tracing, PATIENCE) as has_waited:
             if has_waited:
                 known = self.cache.variants(key)
@@ -189,8 +190,8 @@ class Derived(Named):
     def _taken_over(
         self, key: Any, known: Sequence[Variant], request: Request
     ) -> tuple[Any] | None:
-        """The result of a variant that another function of the same code has left, in a 1-tuple; it
-        is this one's from now on, with its trace."""
+        """The result of a variant that another function of the same code has left, in a 1-tuple.
+        This function takes over the variant and its trace."""
         own = [variant.tier for variant in known]
         for left in relatives.left_by(self.owner, self.path, request):
             if left.tier in own:
@@ -206,7 +207,8 @@ class Derived(Named):
         return None
 
     def _trace(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
-        """The result of a new variant; `known` are those that don't answer these arguments."""
+        """The result of a new variant. `known` are the variants that don't answer these
+        arguments."""
         if self.mode != "never" and disk.is_empty():
             foresee(self.mode)
         if known:
@@ -214,15 +216,15 @@ class Derived(Named):
         start = time.perf_counter()
         variant = self._derive(request)
         seconds = time.perf_counter() - start
-        if variant.traced.has_tracers:  # called in a thread of a traced function's own
+        if variant.traced.has_tracers:  # called in a thread that a traced function started
             return self._nested(request)
         self.cache.count("traces")
         tried = list(known)
-        while True:  # another thread may have traced the same meanwhile; then its variant is kept
+        while True:  # if another thread has traced the same meanwhile, its variant is kept
             with self.cache.lock:
                 since = [v for v in self.cache.variants(key) if v not in tried]
                 is_full = not since and self.cache.add(key, variant)
-            if not since or variant.traced.draws is not None:  # it has drawn its numbers
+            if not since or variant.traced.draws is not None:  # its numbers are drawn already
                 break
             found = self._answer(since, key, request)
             if found is not None:
@@ -251,8 +253,8 @@ class Derived(Named):
         is_full: bool,
         seconds: float,
     ) -> None:
-        """Say that the function was traced, and what keeps changing if it is again and again;
-        `known` were the variants for the same kind of arguments."""
+        """Log that the function was traced, and warn about what keeps changing. `known` were the
+        variants for the same kind of arguments."""
         last = known[0] if known else None
         near = furthest(known, self.root, request) if known else None
         before = self.cache.before(request.key) if last is None else None
@@ -266,13 +268,13 @@ class Derived(Named):
             warn_of_retracing(self.__name__, near, self.root, request)
         elif last is not None:
             word = last.state.broken(self.root, request.args, request.kwargs)
-            if word in last.state.inside:  # what a package reads changes from call to call
+            if word in last.state.inside:  # a package reads something that changes between calls
                 not_followed(last.state.sites)
             if self.cache.traced_for(word):
                 warn_of_state(self.__name__, word, last.state)
 
     def _derive(self, request: Request) -> Variant:
-        """Trace and derive: the variant that answers this call."""
+        """Trace and differentiate: the variant for this call."""
         from tapegrad.runtime.traced import observed
 
         transformation = self.transformation
@@ -292,7 +294,7 @@ class Derived(Named):
         self.cache.note_loops(any(call.primitive.repeats for call in calls), len(calls))
         lost = observer.reads.never
         state = State(observer.reads, self.root, inside.args, inside.kwargs, observer.sites)
-        if state.never and not lost:  # a package has left what no later call can
+        if state.never and not lost:  # a package's effect can't be repeated by later calls
             not_followed(state.sites)
         if observer.waiting is not None:
             observer.waiting()
@@ -305,18 +307,18 @@ class Derived(Named):
 
     @short_traceback
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """What this function is for arguments of these shapes and dtypes, without being called: an
-        object with its `tape`, `plan` and `source`, and `compile()`.
+        """The tape, plan and source of this function for arguments of these shapes and dtypes,
+        without a call: an object with `tape`, `plan`, `source` and `compile()`.
 
         Parameters
         ----------
-        args, kwargs : the arguments of a call, in which a `ShapeDtype`, or anything else with a
-            `shape` and a `dtype`, may stand for an array. Numbers and arrays are what they are.
+        args, kwargs : the arguments of a call. A `ShapeDtype`, or any object with a `shape` and a
+            `dtype`, may stand for an array. Numbers and arrays are used as they are.
 
         Raises
         ------
-        ConversionError : what the function does depends on values of an array for which a shape
-            was passed; the message names the line. Pass an array for it.
+        ConversionError : the function depends on values of an array for which a shape was passed;
+            the message names the line. Pass an array for it.
         """
         load(CALLS)
         from tapegrad.runtime.ahead import Lowered, looked_at, with_stand_ins
@@ -336,23 +338,23 @@ class Derived(Named):
                 ),
                 without=given is not None,
             )
-        derivation.computed = None  # nothing is called
+        derivation.computed = None  # there is no result
         variant = Variant(derivation, state, self.mode, self.front, self.__name__)
         return Lowered(self, request, variant)
 
     @short_traceback
     def compile(self, *args: Any, **kwargs: Any) -> Derived:
-        """This function, when the machine code for arguments of these shapes and dtypes is there:
-        calls with such arguments begin with it. What can be passed is said at `lower`. Nothing is
-        called, so nothing is drawn, or left in objects.
+        """Wait for the machine code for arguments of these shapes and dtypes, and return this
+        function: calls with such arguments use it from the start. The arguments are those of
+        `lower`. Nothing is called, so nothing is drawn or left in objects.
 
-        With `compile="never"` the function is traced, and there is no machine code to wait for.
+        With `compile="never"` the function is traced only.
         """
         self.lower(*args, **kwargs).compile()
         return self
 
     def take(self, request: Request, variant: Variant) -> None:
-        """Keep a variant for calls like this one, unless there is one like it, and wait for its
+        """Keep a variant for calls like this one, unless there is an equal one, and wait for its
         machine code."""
         if variant.state.never:
             raise TraceError(
@@ -373,7 +375,7 @@ class Derived(Named):
 
     @unobserved
     def _nested(self, request: Request) -> Any:
-        """Record this function's tape in the trace of its arguments, or of what it reaches."""
+        """Record this function's tape in the running trace."""
         found = self.transformation.inside(request)
         self.cache.count("traces")
         return found
@@ -381,7 +383,7 @@ class Derived(Named):
     # ---- the cache
 
     def cache_info(self) -> CacheInfo:
-        """How often this function hit, missed, traced and compiled; see `CacheInfo`."""
+        """Counts of hits, misses, traces and compilations; see `CacheInfo`."""
         return self.cache.info()
 
     def clear_cache(self) -> None:
@@ -391,23 +393,25 @@ class Derived(Named):
 
     @property
     def tapes(self) -> list[Tape]:
-        """The tapes held now, most recently used first."""
+        """The tapes in the cache, most recently used first."""
         return [variant.shown for variant in self.cache.all_variants()]
 
     @property
     def tape(self) -> Tape:
-        """The tape that answered the last call of this function, or of one that was derived alike.
+        """The tape that answered the last call of this function, or of one derived in the same way.
 
-        Raises `TapeError` where there was no call yet; `lower` is for that."""
+        Raises `TapeError` if there was no call yet; use `lower` then.
+        """
         return self._last().shown
 
     @property
     def source(self) -> str:
-        """The loops of the last call's tape as Python, which numba compiles."""
+        """The loops of the last call's tape as Python source, which numba compiles."""
         return self.tape.source
 
     def show(self) -> str:
-        """What answered the last call, as text: how, its tape, its loops, and these as Python."""
+        """The variant that answered the last call, as text: how it answers, its tape, its plan and
+        its source."""
         load(CALLS)
         from tapegrad.runtime.ahead import shown
 
@@ -421,20 +425,22 @@ class Derived(Named):
             )
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Call this function, and say what answered: which variant, what was traced and why, which
-        loops of the program stayed loops, and what became of its lines. See `tapegrad.explain`."""
+        """Call this function, and explain how: which variant answered, what was traced and why,
+        which loops of the program stayed loops, and what its lines became. See `tapegrad.explain`.
+        """
         self._check_outside("explained")
         self(*args, **kwargs)
         return self.explained()
 
     def explained(self) -> Explanation:
-        """What `explain` says, of the last call."""
+        """The explanation of the last call."""
         from tapegrad.runtime.ahead import explained
 
         return explained(self.__name__, self._last(), self.cache)
 
     def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
-        """Call this function some times, and say where the time goes. See `tapegrad.profile`."""
+        """Call this function several times, and measure where the time goes. See
+        `tapegrad.profile`."""
         if calls < 1:
             raise ArgumentError(f"calls is a number of calls to measure, from 1 up, not {calls}")
         self._check_outside("profiled")
@@ -457,8 +463,8 @@ class Derived(Named):
 
 
 def called(f: Any, transformation: Transformation, compile: str | None, *args: Any) -> Any:
-    """What `Derived(f, transformation, compile)(*args)` gives. It isn't made where its entries are
-    known: that takes longer than a small call."""
+    """The result of `Derived(f, transformation, compile)(*args)`. If its entries are known, no
+    `Derived` is made: that takes longer than a small call."""
     mode = checked_mode(compile)
     front = None if traces.running else known_front(f, (transformation, mode))
     if front is not None:
@@ -474,7 +480,7 @@ def called(f: Any, transformation: Transformation, compile: str | None, *args: A
 
 
 def derived(f: Any, transformation: Transformation, compile: str | None) -> Any:
-    """The function derived from `f`; where there is none yet, a decorator."""
+    """The function derived from `f`, or a decorator if `f` is None."""
     compile = checked_mode(compile)
     if f is None:
         return lambda g: Derived(g, transformation, compile)

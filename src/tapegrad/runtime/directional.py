@@ -1,7 +1,7 @@
 """Derivatives along a direction: `jvp`, and products with the Hessian.
 
-They take further arguments behind those of the function: a tangent for each of these, or a vector
-for each that is differentiated with respect to.
+Their functions take further arguments after the function's own: a tangent for each of these, or a
+vector for each argument that is differentiated with respect to.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ from tapegrad.tracing.runs.traced import Traced, input_aval
 
 @dataclass(frozen=True)
 class Along(Selection):
-    """A selection with directions: `given` are the types of those that were passed, one for each
-    number in `wrt`; of the leaves that `moves` says no the direction is 0. The function's own
-    inputs are `positional` ones, before the directions, and those passed by name, behind them."""
+    """A selection with directions.
+
+    `given` are the types of the directions that were passed, one for each number in `wrt`. `moves`
+    says which leaves have a direction; for the others it is 0. The first `positional` inputs of the
+    function come before the directions; keyword arguments come after them.
+    """
 
     given: Sequence[Aval] = ()
     moves: Sequence[Sequence[bool]] = ()
@@ -52,13 +55,13 @@ class Along(Selection):
 def directions(
     label: str, chosen: Sequence[tuple[str, Any]], vectors: Sequence[Any]
 ) -> tuple[list[list[bool]], list[Any]]:
-    """Which leaves of the chosen arguments, which messages call so, have a direction; and the
-    directions. An ArgumentError if one doesn't fit."""
+    """Which leaves of the chosen arguments have a direction, and the directions. `chosen` are
+    (description, argument) pairs. Raises an ArgumentError if a direction doesn't fit."""
     moves, found = [], []
     for (word, tree), vector in zip(chosen, vectors, strict=True):
         leaves, structure = flatten(tree)
         try:
-            still = vector is None  # all of it
+            still = vector is None  # no leaf has a direction
             ts = [None] * len(leaves) if still else flatten_up_to(structure, vector)
         except ValueError as error:
             raise ArgumentError(
@@ -71,7 +74,7 @@ def directions(
 
 
 def as_vectors(trees: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
-    """Directions with arrays in the place of lists, where what they belong to is an array."""
+    """The directions, with lists converted to arrays where they belong to arrays."""
     return [
         vector if vector is None else _as_vector(tree, vector)
         for tree, vector in zip(trees, vectors, strict=True)
@@ -95,7 +98,7 @@ def _as_array(x: Any, t: Any) -> Any:
     try:
         found = stacked(t)
         return np.asarray(found) if isinstance(found, (list, tuple)) else found
-    except ValueError:  # its rows have several lengths
+    except ValueError:  # its rows differ in length
         return t
 
 
@@ -111,7 +114,7 @@ def _checked(label: str, word: str, x: Any, t: Any) -> Any:
             f"{label}: a direction of {word} is {t!r} ({type(t).__name__}). Directions are arrays "
             "and numbers, or None for one that is 0"
         )
-    moved, moves = input_aval(x), input_aval(t)  # also of tracers that have no values
+    moved, moves = input_aval(x), input_aval(t)  # works for tracers without values, too
     if moves.shape != moved.shape:
         raise ArgumentError(
             f"{label}: a direction of {word} has shape {moves.shape}, and what it belongs to has "
@@ -126,8 +129,8 @@ def _checked(label: str, word: str, x: Any, t: Any) -> Any:
 
 
 def among_arguments(tape: Tape, traced: Traced, selection: Along) -> tuple[Tape, Traced]:
-    """A tape whose directions come after all inputs of the trace, with them as they are passed:
-    behind the positional arguments, of the types that they have."""
+    """The tape with its directions moved from after all inputs to where they are passed: after the
+    positional arguments, with the dtypes that were passed."""
     count, first, given = len(traced.tape.inputs), selection.positional, selection.given
     free = count - len(traced.captured)
     order = [*range(first), *range(count, count + len(given)), *range(first, free)]
@@ -140,7 +143,7 @@ def among_arguments(tape: Tape, traced: Traced, selection: Along) -> tuple[Tape,
 
 
 def _reordered(tape: Tape, order: Sequence[int], avals: dict[int, Aval]) -> Tape:
-    """The tape with its inputs in another order, some of them of other types."""
+    """The tape with its inputs in another order, some of them with other types."""
     builder = Builder(tape.name)
     env: dict[Any, Any] = {}
     for k in order:
@@ -167,7 +170,7 @@ def leaves_of(args: Sequence[Any]) -> list[Any]:
 @dataclass(frozen=True)
 class Pushforward(Transformation):
     """The value of a function of `count` arguments, and its derivative along a tangent of each, by
-    forward mode; with `has_aux` also what the function returns besides its value."""
+    forward mode. With `has_aux` the function's auxiliary result comes last."""
 
     count: int
     has_aux: bool = False
@@ -222,8 +225,8 @@ class Pushforward(Transformation):
         )
 
     def _tangents(self, derivation: Derivation, values: Sequence[Any]) -> Any:
-        """The tangents behind the function's own outputs, put together as its value is: None for
-        what isn't real."""
+        """The tangents of the function's value, in its structure. None for leaves that aren't
+        real."""
         traced, found = derivation.traced, iter(values[len(derivation.kept) :])
         structure, outputs = value_part(traced, self.has_aux, self.name)
         tangents = [None if at is None else next(found) for at in outputs]
@@ -232,8 +235,7 @@ class Pushforward(Transformation):
 
 
 def with_value(has_aux: bool, result: Any, derivative: Any) -> tuple[Any, ...]:
-    """What a function returned with a derivative of its value; what it returns besides that comes
-    last."""
+    """(value, derivative), or (value, derivative, aux) with `has_aux`."""
     if not has_aux:
         return result, derivative
     value, aux = result
@@ -243,7 +245,7 @@ def with_value(has_aux: bool, result: Any, derivative: Any) -> tuple[Any, ...]:
 @dataclass(frozen=True)
 class HessianProduct(Gradient):
     """The product of a scalar function's Hessian with a vector, forward over reverse: the
-    derivative of the gradient along the vector, which is passed behind the arguments."""
+    derivative of the gradient along the vector, which is passed after the arguments."""
 
     name = "hvp"
     second = True
@@ -258,7 +260,7 @@ class HessianProduct(Gradient):
         return (*own, self._vector(Request(f, own, kwargs), args[-1])), kwargs
 
     def _vector(self, own: Request, vector: Any) -> Any:
-        """The vector, with arrays in the place of lists."""
+        """The vector, with lists converted to arrays."""
         if children(vector) is None:
             return vector
         chosen = self.arguments(own)

@@ -1,8 +1,8 @@
-"""Tapes that users change: some of their calls are others, or gone; and derivatives of the output
-with respect to what calls define.
+"""Edits of tapes by users: calls replaced, inserted or deleted; and derivatives of the output with
+respect to the results of calls.
 
-Each makes another tape, which is checked. Variables keep their numbers, so that several edits can
-be made one after the other by the numbers of the first tape.
+Each edit makes another tape, which is checked. Variables keep their numbers, so that several edits
+can be made in turn by the numbers of the first tape.
 
     tape.replace("%5", np.tanh)
 
@@ -46,7 +46,7 @@ from tapegrad.tracing.runs.traced import plain_value
 
 
 def replaced(tape: Tape, at: Any, f: Callable[..., Any]) -> Tape:
-    """The tape with what `f` does in the place of a call."""
+    """The tape with a call replaced by what `f` computes."""
     position = _position(tape, at)
     call = tape.calls[position]
     what = f"replace {call.outs[0] if call.outs else at} by {describe(f)}"
@@ -58,7 +58,7 @@ def replaced(tape: Tape, at: Any, f: Callable[..., Any]) -> Tape:
 
 
 def inserted(tape: Tape, at: Any, f: Callable[..., Any], others: Sequence[Any]) -> Tape:
-    """The tape in which what reads a variable reads `f` of it."""
+    """The tape in which `f` of a variable is read in place of the variable."""
     var = _variable(tape, tape.calls[at].out if isinstance(at, int) else at)
     what = f"insert {describe(f)} after {var}"
     operands = [var, *[_operand(tape, x) for x in others]]
@@ -71,7 +71,7 @@ def inserted(tape: Tape, at: Any, f: Callable[..., Any], others: Sequence[Any]) 
 
 
 def deleted(tape: Tape, at: Any, instead: Any) -> Tape:
-    """The tape without a call, whose readers read another operand."""
+    """The tape without a call, whose readers read `instead`."""
     position = _position(tape, at)
     call = tape.calls[position]
     what = f"delete {', '.join(map(str, call.outs))}"
@@ -93,8 +93,8 @@ def deleted(tape: Tape, at: Any, instead: Any) -> Tape:
 def gradients(tape: Tape, wrt: Sequence[Any] | Var | None) -> Tape:
     """The tape of the derivatives of the first output with respect to inputs and variables.
 
-    What reads a variable reads it plus another input, with respect to which is derived, and which
-    is -0.0 then: no number changes when that is added.
+    Readers of a variable read its sum with a new input. The derivative is taken with respect to
+    that input at -0.0, whose addition changes no number.
     """
     first = tape.outputs[0].aval if tape.outputs else None
     if first is None or first.shape or first.dtype.kind != "f":
@@ -136,7 +136,7 @@ def gradients(tape: Tape, wrt: Sequence[Any] | Var | None) -> Tape:
 
 
 def _at_zero(derived: Tape, count: int, tape: Tape) -> Tape:
-    """A tape with -0.0 for its inputs behind the first `count`, which are those of `tape`."""
+    """The tape with -0.0 for its inputs after the first `count`, which are those of `tape`."""
     builder = Builder(f"grad_{tape.name}")
     names = tape.names or ("",) * count
     env: dict[Var, Operand] = {}
@@ -160,7 +160,7 @@ def _at_zero(derived: Tape, count: int, tape: Tape) -> Tape:
 
 
 def _variable(tape: Tape, at: Any) -> Var:
-    """The variable that is called so, or is this one."""
+    """The variable with this name, or the variable itself, if it is on the tape."""
     every = (*tape.inputs, *[out for call in tape.calls for out in call.outs])
     found = [x for x in every if x == at or str(x) == at]
     if not found:
@@ -169,7 +169,7 @@ def _variable(tape: Tape, at: Any) -> Var:
 
 
 def _position(tape: Tape, at: Any) -> int:
-    """The position of a call that is said by its position, or a variable that it defines."""
+    """The position of a call given by its position, or by a variable that it defines."""
     if isinstance(at, int):
         return range(len(tape.calls))[at]
     call = tape[at]
@@ -177,7 +177,7 @@ def _position(tape: Tape, at: Any) -> int:
 
 
 def _operand(tape: Tape, x: Any, like: Var | None = None) -> Operand:
-    """An operand: a variable by its name, or a number, of the type of another one if it is said."""
+    """An operand: a variable by name, or a number, of the dtype of `like` if given."""
     if isinstance(x, (str, Var)):
         return _variable(tape, x)
     if is_number(x) or isinstance(x, (bool, np.generic)):
@@ -185,16 +185,16 @@ def _operand(tape: Tape, x: Any, like: Var | None = None) -> Operand:
     raise TapeError(f'{x!r} is no variable, such as "%4", and no number')
 
 
-# ---- what a function does, as calls
+# ---- functions as calls
 
 
 class _Part:
-    """Calls, whose results are `results`; and what they reach from outside."""
+    """The calls of a function, their `results`, and the inputs and guards that they need."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.guards: list[Guard] = []
-        self.further: list[Var] = []  # inputs, of which `captured` are the values
+        self.further: list[Var] = []  # inputs, whose values are `captured`
         self.captured: list[Any] = []
         self.results: list[Operand] = []
 
@@ -202,7 +202,7 @@ class _Part:
 def _traced(
     tape: Tape, f: Callable[..., Any], operands: Sequence[Operand], outs: Sequence[Var], what: str
 ) -> _Part:
-    """What a function does with operands, whose results are like these variables."""
+    """The calls of `f` on these operands. Their results must have the types of `outs`."""
     held = [x for x in operands if isinstance(x, Var)]
 
     def of_variables(*values: Any) -> Any:
@@ -215,9 +215,9 @@ def _traced(
     with only([], "A tape has the same calls for all values: `tapegrad.cond` chooses among them"):
         if here is None:
             traced, _ = looked_at(of_variables, request, lambda found: found, without=True)
-        else:  # a function is derived from the tape, and depends on what is read here
+        else:  # the tape is edited in a traced function, which depends on what `f` reads
             note_root(f)
-            with Trace(Builder(tape.name), idle=True):  # or its observer would be followed no more
+            with Trace(Builder(tape.name), idle=True):  # else its observer becomes inactive
                 traced = trace(request, idle=True)
     if traced.written or traced.left or traced.draws is not None:
         raise TapeError(
@@ -259,7 +259,7 @@ def _traced(
 
 
 def _with(part: _Part, tape: Tape) -> Tape:
-    """The tape, which has the calls of a part, with all else that these need."""
+    """The tape, which has the calls of a part, with the inputs and guards that they need."""
     names = [""] * len(part.further)
     changed = with_inputs(tape, part.further, names, part.captured)
     return replace(changed, guards=(*tape.guards, *part.guards), axes=(), into=())

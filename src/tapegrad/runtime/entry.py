@@ -1,8 +1,8 @@
 """The entry of a compiled variant: from the user's arguments to the kernels and back.
 
-For arguments made of tuples, lists, dicts, arrays and numbers a function is generated that takes
-them apart by name, checks what the kernels' own argument check doesn't see, and puts the results
-together: no tree is walked at a call. Everything else goes through `call_flat`.
+For arguments made of tuples, lists, dicts, arrays and numbers a function is generated. It unpacks
+the arguments, checks whatever the kernels' own argument check doesn't, and builds the results. So
+no tree is traversed at a call. Other arguments go through `call_flat`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from tapegrad.tracing.memory.aliasing import check_places
 
 
 class Miss(Exception):
-    """This entry doesn't answer for these arguments; another may, or a new trace."""
+    """This entry doesn't answer these arguments. Another one may, or a new trace."""
 
 
 class OutOfRange(Miss):
-    """Its tape answers, played: the numbers are so large or small that the order of sums counts."""
+    """The tape must be played: numbers are so large or small that the order of sums matters."""
 
 
 class Scratch(threading.local):
-    """Scratch memory of one program, kept between calls, one piece a thread.
+    """Scratch memory of one program, kept between calls, separately for each thread.
 
-    A call takes it out of `spare`, and puts it back when it has returned. So a call in the middle
-    of another one in the same thread, which a signal or a finalizer makes, finds none and makes its
+    A call takes it out of `spare`, and puts it back when it returns. So a call in the middle of
+    another one in the same thread, from a signal handler or a finalizer, finds none and makes its
     own.
     """
 
@@ -74,22 +74,22 @@ class Scratch(threading.local):
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have the results of a call lie where those of an earlier one were.
+    """Make calls reuse the memory of earlier results.
 
-    glibc gives large blocks back to the system when they are freed, and each page of a new one
-    takes the system a microsecond; of several threads, ten. It stops to do so with blocks up to the
-    size of the largest that a program has freed, and no larger than 32 MB: so one of these is made
-    and freed. Nobody writes to it, so it takes no memory.
+    glibc returns large blocks to the system when they are freed, and each page of a new one costs a
+    microsecond; with several threads, ten. It stops doing so for blocks up to the size of the
+    largest that the program has freed, but at most 32 MB. So a block of nearly that size is made
+    and freed. Nothing is written to it, so it takes no memory.
     """
     with contextlib.suppress(MemoryError):
         np.empty(31 << 20, np.uint8)
 
 
 class Text:
-    """The text of one function around a driver's lines, and what it finds where it runs.
+    """The source of a function around a driver's lines, and the names that it uses.
 
-    Whatever the text says besides the driver's names has its name from `scope`, and what it means
-    by it is bound to it by `named`.
+    `scope` provides unique names for everything but the driver's own names; `named` binds a name to
+    a value.
     """
 
     def __init__(self, driver: Driver, names: dict[str, Any]) -> None:
@@ -102,7 +102,7 @@ class Text:
         self.miss = self.named("Miss", Miss)
 
     def named(self, wanted: str, value: Any) -> str:
-        """The name by which the text says this value."""
+        """The name of this value in the source."""
         key = wanted, id(value)
         if key not in self._given:
             name = self._given[key] = self.scope.fresh(wanted)
@@ -110,15 +110,15 @@ class Text:
         return self._given[key]
 
     def missed(self, condition: str) -> list[str]:
-        """Lines that give up where a condition holds."""
+        """Lines that raise `Miss` if a condition holds."""
         return [f"if {condition}:", f"{INDENT}raise {self.miss}"]
 
     def unfit(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
-        """The condition for an array that isn't what a kernel takes."""
+        """The condition that an array isn't what a kernel takes."""
         return f"not {self.named('fits', fits)}({name}, {shape}, {self.named('dtype', dtype)})"
 
     def of_layout(self, name: str, given: str, key: Any, dtype: np.dtype) -> list[str]:
-        """Lines that make a row-major array of one that lies as this key says."""
+        """Lines that convert an array with the layout `key` to a row-major one."""
         lines = self.missed(
             f"{self.named('leaf_key', leaf_key)}({given}) != {self.named('key', key)}"
         )
@@ -133,7 +133,7 @@ class Text:
             return lines
         memories = "".join(f"{name}, " for name, _, _ in driver.scratch)
         scratch = self.named("scratch", self.scratch)
-        if driver.calls:  # a function of the user's may keep the memory that it is given
+        if driver.calls:  # a user's function may keep the memory that it is passed
             return [f"{memories}= {scratch}.new()", *lines]
         spare, memory = self.scope.fresh("spare"), self.scope.fresh("memory")
         head = [
@@ -145,8 +145,8 @@ class Text:
     def flat(
         self, inputs: Sequence[Variable], before: Sequence[str] = (), *further: str
     ) -> Callable[..., list[Any]]:
-        """The function of these inputs, and `further` ones that the lines `before` read, which
-        returns the list of the outputs."""
+        """A function of these inputs, and of `further` ones that the lines `before` read, which
+        returns the list of outputs."""
         results = ", ".join(self.driver.results())
         lines = [*before, *self.calling(f"[{results}]")]
         parameters = ", ".join([*[place.name for place in inputs], *further])
@@ -154,20 +154,20 @@ class Text:
         return self.function([head, *[INDENT + line for line in lines]])
 
     def function(self, lines: Sequence[str]) -> Callable[..., Any]:
-        """The function of a text whose first line starts it. Its file is one of ours: where names
-        of NumPy's are swapped, it gets the originals."""
+        """The function defined by these lines. Its file name marks it as tapegrad's code, so that
+        it gets NumPy's original functions where their names are swapped."""
         name = lines[0].partition("(")[0].removeprefix("def ")
         exec(compile("\n".join(lines), f"{__file__}: {name}", "exec"), self.names)
-        return self.names.pop(name)  # which would hold itself by its globals
+        return self.names.pop(name)  # removed from its own globals, to avoid a cycle
 
 
 def compiled_text(executable: Executable) -> Text:
-    """The text around the driver of kernels."""
+    """The source around the driver of an executable."""
     return Text(executable.driver, driver_namespace(executable))
 
 
 def driver_namespace(executable: Executable) -> dict[str, Any]:
-    """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
+    """The names in a driver's lines: kernels, functions that NumPy runs, dtypes."""
     if fault := HOST.fault():
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
@@ -180,8 +180,9 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
 
 
 def _run_by_numpy(primitive: Any, *xs: Any) -> Any:
-    """What a call gives; `Miss` if it raises an error, or a guard of a tape that it holds doesn't
-    hold: a new trace tells the user where, or takes the path behind the user's `except`."""
+    """The result of a call that NumPy runs. Raises `Miss` if the call raises an error, or if a
+    guard of a sub-tape fails: then a new trace shows the user where, or follows the user's
+    `except`."""
     try:
         return primitive.evaluate(*xs)
     except Exception as error:
@@ -192,9 +193,12 @@ def _run_by_numpy(primitive: Any, *xs: Any) -> Any:
 
 
 class Entry:
-    """A variant as a function: `call` takes the function and the user's arguments, and sees whether
-    what the function reached is as it was; `call_flat` takes leaves. `text` says what is called:
-    kernels, or NumPy. It is `watched` where that isn't how the tape is played."""
+    """A variant as a function.
+
+    `call` takes the function and the user's arguments, and checks that the state which the function
+    read is unchanged; `call_flat` takes leaves. `text` calls kernels or NumPy. If `watched`, calls
+    are compared with the played tape when debugging; that makes no sense if the entry plays it.
+    """
 
     fast: bool
     call: Callable[..., Any]
@@ -213,7 +217,7 @@ class Entry:
         self.watched = watched
         self.taken = text.scope.fresh("taken")
         self._draws = derivation.traced.draws
-        self._held: list[str] = []  # what the text calls the arrays from outside
+        self._held: list[str] = []  # the names of captured arrays in the source
         self._scratch = text.named("scratch", text.scratch)
         self._prologue = self._captured(text)
         self._functions = [self._generate_flat(text)]
@@ -224,7 +228,7 @@ class Entry:
         self._watch()
 
     def bound_to(self, derivation: Derivation) -> Entry:
-        """The same way into the same code, with other arrays from outside, or none."""
+        """The same entry and code with other captured arrays, or none."""
         entry = copy.copy(self)
         entry.derivation = derivation
         arrays = derivation.traced.captured or (None,) * len(self._held)
@@ -237,8 +241,7 @@ class Entry:
         return entry
 
     def _watch(self) -> None:
-        """Have the functions that were generated compared with the played tape, if that is asked
-        for."""
+        """Compare the generated functions with the played tape, when debugging."""
         self._flat, *fast = self._functions
         if fast:
             (self.call,) = fast
@@ -255,8 +258,8 @@ class Entry:
             )
 
     def _captured(self, text: Text) -> list[str]:
-        """Lines that make captured arrays what the kernels take; most are so already. What no
-        kernel checks is checked here: an array's type and layout can be changed in place."""
+        """Lines that convert captured arrays to what the kernels take; most are already. They check
+        what no kernel checks, since an array's dtype and layout can be changed in place."""
         lines = []
         drawn = () if self._draws is None else self._draws.numbers
         count = len(self.derivation.traced.captured)
@@ -295,8 +298,8 @@ class Entry:
         return [*played(leaves, self.derivation.tape.inputs), *self.derivation.traced.captured]
 
     def call_flat(self, leaves: Sequence[Any], taken: Taken) -> Any:
-        """The result for traced leaves of this variant's kind, and random numbers; `Miss` if a
-        guard doesn't hold."""
+        """The result for traced leaves of this variant's kind, and random numbers. Raises `Miss` if
+        a guard fails."""
         values = [
             prepared(leaf, var)
             for leaf, var in zip(leaves, self.derivation.tape.inputs, strict=False)
@@ -307,13 +310,13 @@ class Entry:
             if self.derivation.left:
                 taken.left = [found[k] for k in self.derivation.left]
             return self.derivation.assemble(found)
-        except BufferError:  # an array from outside has got another shape
+        except BufferError:  # a captured array has changed its shape
             raise Miss from None
 
     # ---- the fast entry
 
     def _state_guards(self, text: Text, root: str, given: str, by_name: str) -> list[str]:
-        """Lines that give up where what the function reached isn't what it was."""
+        """Lines that raise `Miss` if the state that the function read has changed."""
         state = self.state
         if state.never:
             return text.missed("True")
@@ -328,13 +331,13 @@ class Entry:
         return [
             "try:",
             *[INDENT + line for line in lines],
-            f"except {error} as {raised}:",  # what was there is gone, or of another kind
+            f"except {error} as {raised}:",  # an object is gone, or of another type
             f"{INDENT}{through}({raised})",
             f"{INDENT}raise {text.miss} from None",
         ]
 
     def _drawing(self, text: Text, lines: Sequence[str]) -> list[str]:
-        """Lines that return a result, behind those that draw random numbers for them."""
+        """Lines that draw random numbers, followed by lines that return a result."""
         if self._draws is None:
             return [*lines]
         take = text.named("take", self._draws.take)
@@ -345,7 +348,7 @@ class Entry:
         return [head, *[INDENT + line for line in kept]]
 
     def _apart(self, text: Text) -> list[str]:
-        """A check that no result is written over an array from outside."""
+        """A check that no result is written over a captured array."""
         into, held = self.derivation.tape.into, [name for name in self._held if name]
         if not (into and held):
             return []
@@ -379,7 +382,7 @@ class Entry:
         body = [*writer.lines, *self._drawing(text, [*ready, *text.calling(result)])]
         lines = [f"def {text.scope.fresh('call')}({root}, {given}, {by_name}):"]
         guards = self._state_guards(text, root, given, by_name)
-        self.guards = len(guards)  # lines
+        self.guards = len(guards)  # number of lines
         lines += [INDENT + line for line in guards]
         lines += [f"{INDENT}try:", *[INDENT * 2 + line for line in body]]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
@@ -398,7 +401,7 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
 
 
 def compiled_tape(tape: Tape) -> Callable[..., Any]:
-    """A tape compiled by itself: takes what `tape.play` takes, and returns what it returns."""
+    """A compiled tape as a function with the arguments and results of `tape.play`."""
     from tapegrad.pipeline import optimized
 
     call = flat_function(optimized(tape))
@@ -417,7 +420,7 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
 
 
 def prepared(leaf: Any, var: Var) -> Any:
-    """A leaf as the kernels take it: a plain number, or a row-major array."""
+    """A leaf as kernels take it: a plain number, or a row-major array."""
     if var.shape == ():
         return leaf if type(leaf) is float or is_number(leaf) else np.asarray(leaf).item()
     if type(leaf) is np.ndarray and is_plain(leaf) and leaf.dtype.num == var.dtype.num:
@@ -430,5 +433,5 @@ def by_number(values: Sequence[Any]) -> dict[int, Any]:
 
 
 def played(values: Sequence[Any], inputs: Sequence[Var]) -> list[Any]:
-    """The values of inputs as a tape is played with them: numbers are NumPy's."""
+    """The inputs' values as NumPy takes them to play a tape: numbers are NumPy scalars."""
     return [x if v.shape else v.dtype.type(x) for x, v in zip(values, inputs, strict=False)]

@@ -1,12 +1,12 @@
-"""Arrays of half precision outside of a function that is traced, in which they are float32.
+"""Half-precision arrays outside of a traced function, inside of which they are float32.
 
-    inp %1 : f4[n]   -->   inp %1 : f2[n]            of an argument that is kept as float16
+    inp %1 : f4[n]   -->   inp %1 : f2[n]            an argument that is stored as float16
                            %2 = loaded(%1) : f4[n]
-    out %9           -->   %10 = stored(%9) : f2[n]  of what is returned as such: its gradient
+    out %9           -->   %10 = stored(%9) : f2[n]  a result that is, such as its gradient
                            out %10
 
-That is done at the end: what is derived is the function in float32. So derivatives of any order
-know nothing of it, and each number that a call returns is rounded once.
+This is done last: the function in float32 is differentiated. So derivatives of any order know
+nothing of it, and each number that a call returns is rounded once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tapegrad.tracing.runs.traced import kept_as
 
 
 def with_halves(derivation: Derivation, request: Request) -> Derivation:
-    """What answers a call like this one, of arrays as they are kept, with results that are."""
+    """The derivation with half-precision arguments, captured arrays and results stored as such."""
     transformation = derivation.transformation
     own = [kept_as(x) for x in transformation.within(request).inputs]
     given = [kept_as(x) for x in (*request.inputs, *derivation.traced.captured)]
@@ -42,8 +42,8 @@ def with_halves(derivation: Derivation, request: Request) -> Derivation:
 
 
 def kept_so(tape: Tape, given: Halves, kept: Halves) -> Tape:
-    """A tape whose inputs, and whose first outputs, are kept in these dtypes. A number is passed as
-    one of float32."""
+    """The tape with these inputs and first outputs stored in half precision. A number is passed as
+    float32."""
     numbers = itertools.count(tape.last + 1)
     inputs, outputs = list(tape.inputs), list(tape.outputs)
     before, after = [], []

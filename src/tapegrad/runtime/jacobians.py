@@ -1,8 +1,8 @@
 """Whole matrices of derivatives: Jacobians by either mode, Hessians by forward over reverse.
 
-One pass of a mode is the derivative along one tangent, or for one cotangent. Those for all unit
-vectors are rows of one tape (`differentiate.batching`): what doesn't depend on the vector is
-computed once, and the tape is as long as that of one pass.
+One pass of a mode gives the derivative along one tangent, or for one cotangent. The passes for all
+unit vectors are rows of one tape (`differentiate.batching`). So whatever doesn't depend on the
+vector is computed once, and the tape is as long as that of one pass.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Jacobian(Gradient):
-    """The derivative of each element of the result with respect to each element of an argument: of
-    a leaf y of the result and a leaf x of an argument an array of shape (*y.shape, *x.shape)."""
+    """The derivative of each element of the result with respect to each element of an argument. For
+    a leaf y of the result and a leaf x of an argument it is an array of shape (*y.shape, *x.shape).
+    """
 
     mode: str = "auto"
     holomorphic: bool = False
@@ -67,8 +68,7 @@ class Jacobian(Gradient):
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def differentiated(self, traced: Traced) -> list[int]:
-        """The tape's outputs that are differentiated: those of the function's value that are real,
-        or complex."""
+        """The outputs to differentiate: the real and complex ones of the function's value."""
         _, outputs = value_part(traced, self.has_aux, self.name)
         found = [at for at in outputs if at is not None]
         real = [at for at in found if traced.tape.outputs[at].dtype.kind in "fc"]
@@ -93,14 +93,14 @@ class Jacobian(Gradient):
             if mode == "forward":
                 try:
                     return _by_columns(tape, selection.wrt, rows, kept)
-                except GradientError:  # a function of the user's may have a reverse rule alone
+                except GradientError:  # a user's function may have a reverse rule only
                     mode = "reverse"
         if mode == "forward":
             return _by_columns(tape, selection.wrt, rows, kept)
         return _by_rows(tape, selection.wrt, rows, kept, self.checkpoint)
 
     def _mode(self, name: str, ins: Sequence[Any], outs: Sequence[Any]) -> str:
-        """The mode; an error where complex numbers ask for another, or for `holomorphic`."""
+        """The mode. Raises an error if complex numbers need another one, or `holomorphic`."""
         of_complex = any(x.dtype.kind == "c" for x in ins)
         to_complex = any(y.dtype.kind == "c" for y in outs)
         if not (of_complex or to_complex):
@@ -131,8 +131,8 @@ class Jacobian(Gradient):
         return (matrices, derivation.result(values)[1]) if self.has_aux else matrices
 
     def matrices(self, derivation: Derivation, values: Sequence[Any]) -> Any:
-        """In the structure of the value, for each leaf that of the arguments; None for what isn't
-        differentiated."""
+        """The matrices in the structure of the value, and for each leaf in that of the arguments.
+        None for leaves that aren't differentiated."""
         traced = derivation.traced
         structure, outputs = value_part(traced, self.has_aux, self.name)
         found = iter(values[len(derivation.kept) :])
@@ -151,7 +151,7 @@ class Jacobian(Gradient):
 
 @dataclass(frozen=True)
 class ValueAndJacobian(Jacobian):
-    """The value, and the Jacobian."""
+    """The value and the Jacobian."""
 
     name = "value_and_jacobian"
 
@@ -165,8 +165,8 @@ class ValueAndJacobian(Jacobian):
 
 @dataclass(frozen=True)
 class ElementwiseGradient(Gradient):
-    """The derivative of the sum of all elements of the result: of a function that takes each
-    element by itself, the derivative of each."""
+    """The derivative of the sum of all elements of the result. For an elementwise function it is
+    the derivative of each element."""
 
     name = "elementwise_grad"
 
@@ -193,7 +193,7 @@ class ElementwiseGradient(Gradient):
 
 
 def without_hessian(label: str, name: str) -> GradientError:
-    """The error for a function from complex numbers to a real one."""
+    """The error for a real function of complex numbers."""
     return GradientError(
         f"{label}: {name} takes complex numbers to a real one, and the second derivatives with "
         "respect to real and imaginary parts aren't one complex matrix. Pass these parts as "
@@ -204,17 +204,17 @@ def without_hessian(label: str, name: str) -> GradientError:
 
 @dataclass(frozen=True)
 class Hessian(Gradient):
-    """The second derivatives of a scalar function, forward over reverse: of leaves x and y of the
-    arguments an array of shape (*x.shape, *y.shape).
+    """The second derivatives of a scalar function, forward over reverse. For leaves x and y of the
+    arguments it is an array of shape (*x.shape, *y.shape).
 
-    Of a complex value f = u + iv they are those of u, plus i times those of v, of real arguments,
-    and the complex derivative of the complex derivative with respect to complex ones. A real value
-    of complex z = x + iy has four real matrices, of x and y, which aren't one complex one.
+    For a complex value f = u + iv of real arguments they are those of u plus i times those of v.
+    For complex arguments it is the complex second derivative. A real value of complex z = x + iy
+    has four real matrices, of x and y, which don't make up one complex matrix.
     """
 
     holomorphic: bool = False
 
-    value: ClassVar[bool] = False  # whether the value and the gradient are results, too
+    value: ClassVar[bool] = False  # whether the value and the gradient are results as well
 
     name = "hessian"
     pulls = False
@@ -244,7 +244,8 @@ class Hessian(Gradient):
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def _is_complex(self, name: str, loss: Tape, wrt: Sequence[int]) -> bool:
-        """Whether the value is; an error where the second derivatives aren't one matrix."""
+        """Whether the value is complex. Raises an error if the second derivatives aren't one
+        matrix."""
         of_complex = any(loss.inputs[k].dtype.kind == "c" for k in wrt)
         to_complex = loss.outputs[0].dtype.kind == "c"
         if of_complex and not to_complex:
@@ -283,7 +284,7 @@ class Hessian(Gradient):
 
 @dataclass(frozen=True)
 class ValueGradientAndHessian(Hessian):
-    """All three, computed together."""
+    """The value, the gradient and the Hessian, computed together."""
 
     value = True
 
@@ -294,8 +295,8 @@ class ValueGradientAndHessian(Hessian):
 
 
 def _by_columns(tape: Tape, wrt: Sequence[int], rows: Sequence[int], kept: Sequence[int]) -> Tape:
-    """The tape of the outputs `kept` and, for each output in `rows`, its derivatives with respect
-    to each input in `wrt`, by forward mode: a pass for each element of these."""
+    """The tape of the outputs `kept` and of the derivatives of each output in `rows` with respect
+    to each input in `wrt`, by forward mode: a pass for each element of the inputs."""
     from tapegrad.pipeline import pushforward
 
     count, first = len(tape.outputs), len(tape.free_inputs)
@@ -320,7 +321,7 @@ def _by_rows(
     first, count = len(tape.free_inputs), len(tape.outputs)
     pulled = derive(tape, wrt, True, kept, checkpoint)
     others = [k for k in range(count) if k not in rows]
-    # The seeds of other outputs go first, from the last one on: places before them stay.
+    # Remove the seeds of other outputs first.
     pulled = seeded(pulled, {first + k: full(0.0) for k in others})
     shapes = [tape.outputs[k].shape for k in sorted(rows)]
     seeds = range(first, first + len(rows))
@@ -344,9 +345,9 @@ def _by_rows(
 
 
 def _complex_gradient(loss: Tape, wrt: Sequence[int], keep: Sequence[int], checkpoint: Any) -> Tape:
-    """The tape of the outputs `keep` and the derivatives of the first one, f = u + iv, which is
-    complex: f' with respect to complex inputs, and u' + iv' with respect to real ones. The pullback
-    of 1 has f' and u', that of -i has v'."""
+    """The tape of the outputs `keep` and of the derivatives of the first output, f = u + iv, which
+    is complex: f' with respect to complex inputs, and u' + iv' with respect to real ones. The
+    pullback of 1 gives f' and u', that of -i gives v'."""
     from tapegrad.pipeline import derive
 
     first, count = len(loss.free_inputs), len(loss.outputs)
@@ -374,13 +375,13 @@ def _complex_gradient(loss: Tape, wrt: Sequence[int], keep: Sequence[int], check
 def _in_all_directions(
     tape: Tape, seeds: Sequence[int], shapes: Sequence[Shape], kept: int, last: bool
 ) -> Tape:
-    """The tape without the inputs `seeds`, which are of these shapes, in the direction of each
-    element of them all: outputs behind those `kept` have a row for each, as their first axis or
-    the `last` one."""
+    """The tape without the inputs `seeds`, in the direction of each of their elements. `shapes` are
+    their shapes. Outputs after the first `kept` have a row for each direction, as their first axis
+    or, if `last`, as their last."""
     from tapegrad.pipeline import finished
 
     size = sum(math.prod(shape) for shape in shapes)
-    if size == 1:  # one pass, in which further derivatives see kinks and their pullbacks together
+    if size == 1:  # a single pass, so that further derivatives see kinks beside their pullbacks
         once = seeded(tape, {k: full(1.0) for k in seeds})
 
         def parts(writer: Writer, found: Sequence[Operand]) -> list[Operand]:
@@ -399,8 +400,8 @@ def _in_all_directions(
 
 
 def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:
-    """The outputs behind those `kept`, whose last axis has all elements of arrays of these shapes:
-    for each array a part that has its axes last."""
+    """The tape with the last axis of its outputs after the first `kept`, which counts the elements
+    of arrays of these shapes, divided into these arrays' axes."""
 
     def parts(writer: Writer, matrices: Sequence[Operand]) -> list[Operand]:
         cut = []
@@ -417,9 +418,9 @@ def _columns_apart(tape: Tape, kept: int, shapes: Sequence[Shape]) -> Tape:
 
 
 def in_types_of(tape: Tape, kept: int, ins: Sequence[Any]) -> Tape:
-    """The tape with its outputs behind those `kept`, which go through these inputs again and again,
-    in the type of the input that each is the derivative with respect to, as gradients are. Forward
-    mode leaves them in that of the value."""
+    """The tape with each derivative in the dtype of its input, as gradients are. The outputs after
+    the first `kept` cycle through the inputs `ins`. Forward mode gives them the dtype of the value.
+    """
     pairs = list(zip(tape.outputs[kept:], itertools.cycle(ins), strict=False))
     if all(y.dtype == x.dtype for y, x in pairs):
         return tape
@@ -431,7 +432,8 @@ def in_types_of(tape: Tape, kept: int, ins: Sequence[Any]) -> Tape:
 
 
 def _in_type_of(x: Any, y: Node) -> Any:
-    """A derivative with respect to x in its type, or the complex one of its precision."""
+    """A derivative with respect to x in the dtype of x, or in the complex dtype of that
+    precision."""
     of_real = y.dtype.kind == "c" != x.dtype.kind
     dtype = np.result_type(x.dtype, np.complex64) if of_real else x.dtype
     return y if y.dtype == dtype else AsType(dtype)(y)
@@ -442,7 +444,7 @@ def _shaped(x: Node, shape: Shape) -> Node:
 
 
 def _ending(tape: Tape, kept: int, parts: Any) -> Tape:
-    """The tape with other outputs made of those behind the first `kept`."""
+    """The tape with its outputs after the first `kept` replaced by `parts` of them."""
     builder = Builder.after(tape, tape.name)
     builder.guards += tape.guards
     ends = parts(Writer(builder), tape.outputs[kept:])

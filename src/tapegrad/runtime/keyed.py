@@ -1,7 +1,7 @@
-"""Derived functions whose calls a function of the user's tells apart: `grad(f, key=...)`.
+"""Derived functions with a user's key for their calls: `grad(f, key=...)`.
 
-What `key` returns for the arguments of a call is part of the call's signature. So each value has
-variants of its own, beside whose guards nothing else decides, and they go as other signatures do.
+The value of `key` for the arguments of a call is part of the call's signature. So each value has
+its own variants, distinguished further by their guards only, and is dropped like other signatures.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ Key = Callable[..., Hashable]
 
 
 class Keyed(Derived):
-    """A derived function whose variants are told apart by what `by` returns for the arguments, too.
-    In another trace it is part of that, and `by` isn't asked."""
+    """A derived function whose variants also depend on the value of `by` for the arguments. In
+    another trace it is recorded there, and `by` isn't called."""
 
-    # The values tell calls apart, and not the function that returns them: it may be made anew.
+    # The cache depends on the values of `by`, not on `by` itself, which may be a new object each
+    # time.
     apart = ("key",)
 
     def __init__(
@@ -71,7 +72,7 @@ class Keyed(Derived):
         return request
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any]:
-        """What the key says of these arguments, in a 1-tuple."""
+        """The value of the key for these arguments, in a 1-tuple."""
         try:
             value = self.by(*args, **kwargs)
         except Exception as error:
@@ -91,8 +92,8 @@ class Keyed(Derived):
 
 
 def derived_by(key: Key | None, f: Any, transformation: Transformation, compile: str | None) -> Any:
-    """The function derived from `f`, whose calls a key tells apart if there is one; where there is
-    no function yet, a decorator."""
+    """The function derived from `f`, with a key for its calls if given; a decorator if `f` is
+    None."""
     mode = checked_mode(compile)
     if f is None:
         return lambda g: derived_by(key, g, transformation, mode)

@@ -1,10 +1,10 @@
 """Functions of many rows: `vmap`.
 
-The function is traced for one row, and its tape becomes that of all rows. A row that takes another
-path through the function is traced by itself (`runtime.rows`); the tapes of all paths stand one
-after the other, and masks say which rows took which (`runtime.paths`). So a function's Python
-control flow may depend on the row, and the tape holds for all rows whose paths are known. Rows that
-do more than to compute go in turn, as in a loop.
+The function is traced for one row, and its tape is batched for all rows. A row that takes another
+path through the function is traced by itself (`runtime.rows`). The tapes of all paths are combined,
+and masks say which rows take which path (`runtime.paths`). So the function's control flow may
+depend on the row, and the tape serves all rows whose paths are known. If rows have side effects,
+they run one after the other, as in a loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Axes:
-    """Where rows are: a number, None, or a tree of them that is a prefix of what it is about."""
+    """The axes of rows: a number, None, or a tree of these that is a prefix of another tree."""
 
     def __init__(self, spec: Any) -> None:
         self.spec = spec
@@ -55,8 +55,8 @@ def _hashable(spec: Any) -> Any:
 
 @dataclass(frozen=True)
 class VMap(Transformation):
-    """The function of rows along `in_axes` of its arguments, and along `named` of those that are
-    passed by name; results stand along `out_axes`."""
+    """The function of rows along `in_axes` of positional arguments, and along axis `named` of
+    keyword arguments. Results have rows along `out_axes`."""
 
     in_axes: Axes
     out_axes: Axes
@@ -65,8 +65,8 @@ class VMap(Transformation):
     name = "vmap"
 
     def within(self, request: Request) -> Request:
-        """The call of all rows, in whose trace there is one for a row: so what rows draw, and what
-        they do outside, is done there, a row after the other."""
+        """The call for all rows, in whose trace each row is traced. So random draws and side
+        effects of rows happen there, row by row."""
         return Request(_OfRows(request.f, self), request.args, request.kwargs, request.names)
 
     def select(self, request: Request) -> Rows:
@@ -74,7 +74,7 @@ class VMap(Transformation):
         return Rows(request=request, axes=axes, size=size)
 
     def _axes(self, request: Request) -> tuple[list[int | None], int]:
-        """The axis of each leaf along which its rows are, from 0 on, and how many there are."""
+        """The axis of rows of each leaf, nonnegative or None, and the number of rows."""
         label = f"vmap of {request.name}"
         in_axes = self.in_axes.spec
         if isinstance(in_axes, (tuple, list)):
@@ -146,7 +146,7 @@ class VMap(Transformation):
         return self.recorded(request, self._mixed(runs, rows))
 
     def _mixed(self, runs: Runs, rows: Rows) -> Derivation:
-        """The tape of all rows, of those of their paths."""
+        """The derivation for all rows, from the tapes of their paths."""
         from tapegrad.optimize.inline import inline_calls
         from tapegrad.pipeline import finished, settled
 
@@ -167,12 +167,13 @@ class VMap(Transformation):
 
 
 def _has_no_axes(arg: Any) -> bool:
-    """Whether an argument is neither an array, nor a number, nor made of such: a string, say."""
+    """Whether an argument is neither an array or a number nor made of such; for example a
+    string."""
     return children(arg) is None and not (is_traced(arg) or is_of_texts(arg))
 
 
 def _part(x: Any, axis: int | None, row: int) -> Any:
-    """The row of a value of the trace."""
+    """A row of a value of the trace."""
     if axis is None or not isinstance(x, Tracer):
         return row_of(x, axis, row)
     return x[(slice(None),) * axis + (row,)]
@@ -183,7 +184,7 @@ def _shown(x: Any) -> str:
 
 
 class _OfRows:
-    """A function whose call is traced as that of a function of rows."""
+    """A function of rows, as the function that is traced."""
 
     def __init__(self, f: Callable[..., Any], transformation: VMap) -> None:
         self.f, self.transformation = f, transformation

@@ -1,5 +1,5 @@
-"""How many rows of a matrix of derivatives are computed at a time: all, unless they need more
-memory beside the matrix than it takes."""
+"""The number of rows of a derivative matrix to compute at a time: all, unless these need more
+memory beside the matrix than it takes itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tapegrad.ir.tape import Tape
 from tapegrad.primitives.kinds import Reduction, Running, Scatter, View
 from tapegrad.runtime.coloured import work_of
 
-PANELS = 10  # so many, or more where a direction takes much memory
-SLICES = (64, 128)  # so many of rows, which share what is computed before
-FEWEST = 8  # rows of a part: products of fewer take longer
-NEARLY = 1.1  # of a matrix: what sums of chunks take, which are fewer where memory is scarce
-LONG = 200  # calls of a tape, of which plans take longer than some megabytes are worth
-DEARER = 8  # times as much work as without panels is too much: theirs stays in the caches
+PANELS = 10  # number of panels; more if a direction takes much memory
+SLICES = (64, 128)  # numbers of slices, which share what is computed before the loop
+FEWEST = 8  # rows of a slice: products of fewer rows are slow
+NEARLY = 1.1  # of a matrix: memory of the sums of chunks, which are fewer if memory is scarce
+LONG = 200  # calls: planning a longer tape costs more than some megabytes are worth
+DEARER = 8  # panels may take so many times the work, since they stay in the processor's caches
 
 
 def narrow(
@@ -24,8 +24,8 @@ def narrow(
     in_slices: Callable[[int], Tape | None],
     size: int,
 ) -> Tape:
-    """The tape of all directions; or that of a few at a time, where it needs more memory beside its
-    results than these take: by rows of what it computes, or else of directions."""
+    """The tape of all directions, or a tape of some at a time if it needs more memory beside its
+    results than these take: slices of the computed rows, or else panels of directions."""
     from tapegrad.optimize.inline import inline_calls
     from tapegrad.pipeline import LARGE, MORE, SCARCE
 
@@ -50,10 +50,10 @@ def narrow(
         return whole
     less = _memory_of(panels)
     if less > most:
-        count = max(1, int(count * results / (2 * less)))  # not as many as fit: in the caches
+        count = max(1, int(count * results / (2 * less)))  # fewer than fit: they stay in the caches
         panels = inline_calls(in_panels(count))
         less = _memory_of(panels)
-    if less > most and count > 1:  # each direction takes about as much memory
+    if less > most and count > 1:  # memory is about proportional to the directions
         one = inline_calls(in_panels(1))
         least = _memory_of(one)
         fit = 1 + int((count - 1) * max(0, most - least) / (less - least)) if less > least else 1
@@ -65,20 +65,20 @@ def narrow(
 
 
 def _is_loops(tape: Tape) -> bool:
-    """Whether each call may become a part of a loop: then plans need no more than they have to."""
+    """Whether every call can become part of a loop. Then the plan needs as little memory as
+    possible."""
     kinds = (View, Reduction, Scatter, Running)
     return all(c.primitive.pointwise or isinstance(c.primitive, kinds) for c in tape.calls)
 
 
 def _share(size: int, count: int) -> int:
-    """About one of so many parts, of which all are as long if they can be."""
+    """About size / count, chosen so that all parts have equal length if possible."""
     least = max(FEWEST, size // count)
     return next((n for n in range(least, 2 * least) if size % n == 0), least)
 
 
 def _memory_of(tape: Tape, prices: Sequence[float] = ()) -> int:
-    """The memory that a tape needs beside its results when it is compiled, in whatever order sums
-    are taken."""
+    """The memory that a compiled tape needs beside its results, for either order of sums."""
     from tapegrad.pipeline import at_its_best, looped, memory_of, settled
 
     tape = replace(settled(tape), matrices=True)

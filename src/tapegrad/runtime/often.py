@@ -1,8 +1,9 @@
-"""Tapes that are called often within one call of the user's, as solvers call what they solve.
+"""Tapes that are called often within one call of the user's, such as the functions that solvers
+call.
 
-Such a call looks at nothing but the values of the inputs. It is one Python function that NumPy
-runs, and one of kernels as soon as there is machine code: that is looked for now and then, and
-asked for where the time that goes into playing says so (`tier`).
+Such a call depends on the values of the inputs only. It is one Python function that NumPy runs, or
+kernels as soon as there is machine code. Code is looked for now and then, and requested when the
+time spent playing justifies it (`tier`).
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ from tapegrad.runtime.entry import Miss, by_number, compiled_text, played, prepa
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.variant import own
 
-SOME = 32  # calls, after which machine code is looked for
+SOME = 32  # calls between two looks for machine code
 
 
 @remembered
 def guarded(tape: Tape) -> Callable[..., list[Any] | None]:
-    """A tape as a function of its inputs, which NumPy runs: its outputs, or None where a guard
-    doesn't hold."""
+    """A tape as a function of its inputs, run by NumPy: the outputs, or None if a guard fails."""
     tape = inline_calls(tape)
     call = straight(tape)
 
@@ -51,19 +51,19 @@ def guarded(tape: Tape) -> Callable[..., list[Any] | None]:
 
 
 class Often:
-    """A tape as a function of its inputs, which returns its outputs in order; `Broken` where a
-    guard doesn't hold."""
+    """A tape as a function of its inputs, which returns its outputs in order. Raises `Broken` if a
+    guard fails."""
 
     def __init__(self, tape: Tape, name: str) -> None:
         self.tape = inline_calls(tape)
         self.tier = Tier(replace(self.tape, ordered=True), "auto", name)
-        self._bound: dict[int, Callable[..., Any]] = {}  # what `on` runs, by how many are last
+        self._bound: dict[int, Callable[..., Any]] = {}  # number of last inputs -> function
         self.compiled: Callable[..., list[Any]] | None = None
         self.calls = 0
 
     def on(self, last: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-        """The function of the first inputs, where the last ones are these, to be called from
-        here: numbers are floats, and arrays NumPy's own."""
+        """The function of the first inputs, with these values for the last ones. It must be called
+        from here: numbers are floats, and arrays are plain ndarrays."""
         inputs, count = self.tape.inputs, len(last)
         rest = inputs[len(inputs) - count :]
         ready = [prepared(x, v) for x, v in zip(last, rest, strict=True)]
@@ -78,7 +78,7 @@ class Often:
                     return self.compiled(
                         *(xs if are_numbers else map(prepared, xs, inputs)), *ready
                     )
-                except Miss:  # a guard, or an index out of range: NumPy says so
+                except Miss:  # a guard failed, or an index is out of range: NumPy raises the error
                     pass
             self.calls += 1
             if self.calls % SOME:
@@ -92,7 +92,8 @@ class Often:
         return called
 
     def _look(self, seconds: float) -> None:
-        """Use the machine code, if it is there. Playing has taken so long since this was asked."""
+        """Use the machine code if it is there. `seconds` is the time spent playing since the last
+        look."""
         if self.compiled is not None:
             return
         self.tier.note(seconds)
@@ -113,8 +114,8 @@ _tapes: WeakValueDictionary[Any, Tape] = WeakValueDictionary()
 
 
 def known(tape: Tape) -> Tape:
-    """A tape, or an earlier one that is the same, of the same lines. What is made of it is kept
-    with it, and so is made once of what is alike, such as the integrands of a loop."""
+    """An equal tape from the same lines, if there was one before; otherwise this one. Code made for
+    a tape is kept with it, so it is made once for equal tapes, such as the integrands of a loop."""
     key = program_key(pack(tape))
     lines = [x.src for call in tape.calls for t in (*call.primitive.tapes, tape) for x in t.calls]
     return tape if key is None else _tapes.setdefault((key, tape.name, tuple(lines)), tape)
@@ -122,7 +123,7 @@ def known(tape: Tape) -> Tape:
 
 @remembered
 def often(tape: Tape, name: str) -> Often:
-    """The same for all who ask, with its machine code."""
+    """The shared `Often` of a tape, with its machine code."""
     return Often(tape, name)
 
 

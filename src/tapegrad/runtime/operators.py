@@ -1,8 +1,9 @@
-"""A Jacobian J as a pair of products, with vectors of all elements of the arguments and the value.
+"""A Jacobian J as a pair of products, with vectors of all elements of the arguments and of the
+value.
 
-Its columns are those of real and of complex numbers. What the maps at a point give is linear over
-real numbers: a tangent of a real number is real, and its cotangent the real part of what it is of a
-complex one. Products with complex vectors are put together of those.
+The columns of J belong to real and complex numbers. The maps at a point are linear over the reals:
+the tangent of a real number is real, and its cotangent is the real part of the one that it would
+have as a complex number. Products with complex vectors are composed of those.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from tapegrad.errors import GradientError
 
 @dataclass(frozen=True)
 class Side:
-    """The leaves of the arguments, or of the value: None for those that J has no part of."""
+    """The leaves of the arguments, or of the value: None for leaves that aren't part of J."""
 
     leaves: Sequence[Any]
     structure: Any
 
     @property
     def known(self) -> list[Any]:
-        """The leaves that J has a part of."""
+        """The leaves that are part of J."""
         return [x for x in self.leaves if x is not None]
 
     @property
@@ -39,7 +40,7 @@ class Side:
         return [np.iscomplexobj(x) for x in self.known]
 
     def cut(self, vector: Any) -> list[Any]:
-        """A part of a vector for each leaf."""
+        """The part of a vector for each leaf."""
         places = zip(blocks(self.shapes), self.shapes, strict=True)
         return [vector[start : start + size].reshape(shape) for (start, size), shape in places]
 
@@ -51,19 +52,19 @@ class Side:
         return unflatten(self.structure, [None if x is None else next(given) for x in self.leaves])
 
     def parts(self, tree: Any) -> list[Any]:
-        """The other way round."""
+        """The inverse of `tree`."""
         found = self.structure.flatten_up_to(tree)
         return [y for x, y in zip(self.leaves, found, strict=True) if x is not None]
 
     def real(self, parts: Sequence[Any]) -> list[Any]:
-        """Parts with the real ones of leaves that are real."""
+        """The parts, with real parts taken for real leaves."""
         pairs = zip(parts, self.is_complex, strict=True)
         return [x if yes else np.real(x) for x, yes in pairs]
 
 
 @dataclass(frozen=True)
 class Products:
-    """J v and J^H w by the maps of tangents and of cotangents."""
+    """J v and J^H w, from the maps of tangents and cotangents."""
 
     ins: Side
     outs: Side
@@ -100,8 +101,8 @@ class Products:
         return self.ins.parts(self.pull(self.outs.tree(parts)))
 
     def check_holomorphic(self, label: str) -> None:
-        """A GradientError if J isn't linear over complex numbers: J (i v) is i J v for all v only
-        if it is for one that has nothing to do with J."""
+        """Raise a GradientError if J isn't linear over the complex numbers. It is linear if J (i v)
+        = i J v for a single v that is unrelated to J."""
         if not any(self.ins.is_complex):
             return
         pairs = zip(self.ins.known, self.ins.is_complex, strict=True)
@@ -118,7 +119,7 @@ class Products:
 
 
 def _any_direction(x: Any) -> Any:
-    """Complex numbers of modulus 1 without a pattern."""
+    """Complex numbers of modulus 1, without a pattern."""
     numbers = np.arange(1.0, 1.0 + np.size(x))
     dtype = np.result_type(x, np.complex64)
     return np.exp(1j * np.sqrt(2.0) * numbers**2).reshape(np.shape(x)).astype(dtype)

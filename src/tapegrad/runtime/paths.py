@@ -1,9 +1,8 @@
-"""The tape of many rows, of the tapes of the paths that they take.
+"""The tape of many rows, from the tapes of the paths that they take.
 
-m1 = x > 0                          the guards of the first path
-y1 = f1(where(m1, x, a))            a is a row that took this path
-y2 = f2(where(m2, x, b))
-y  = where(m1, y1, y2)              guard: each row has one of these paths
+m1 = x > 0                          the guards of the first path y1 = f1(where(m1, x, a))
+a is a row that took this path y2 = f2(where(m2, x, b)) y  = where(m1, y1, y2)              guard:
+each row takes one of these paths
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from tapegrad.tracing.runs.traced import Traced
 
 @dataclass(frozen=True)
 class Rows(Selection):
-    """The call, whose leaves have their rows along `axes`, None of those that are the same for all
-    of the `size` rows."""
+    """The call. Its leaves have `size` rows along `axes`; None for a leaf that is the same for all
+    rows."""
 
     request: Any = None
     axes: Sequence[int | None] = ()
@@ -49,19 +48,19 @@ class Rows(Selection):
 
 
 class Path(NamedTuple):
-    """What the rows have in common that take one path: its trace, and one of these rows."""
+    """One path: its trace, and the leaves of one row that takes it."""
 
     traced: Traced
     example: list[Any]
 
 
 def is_axis(spec: Any) -> bool:
-    """Whether this says where rows are: a number, or None."""
+    """Whether this is an axis of rows: a number, or None."""
     return spec is None or (isinstance(spec, (int, np.integer)) and not isinstance(spec, bool))
 
 
 def spread(spec: Any, tree: Any, label: str) -> list[Any]:
-    """For each leaf of a tree what a prefix of it says: a number, or None."""
+    """The axis of each leaf of a tree, given a prefix of the tree with axes."""
     if is_axis(spec):
         axis = None if spec is None else int(spec)
         return [axis] * len(flatten(tree)[0])
@@ -74,9 +73,11 @@ def spread(spec: Any, tree: Any, label: str) -> list[Any]:
 
 
 class Mixed:
-    """The tape of all rows, of the tapes of their paths. Of captured values those `drawn` have a
-    row for each. `inline` puts the calls of sub-tapes in their places, and `settle` those of users'
-    primitives too, whose guards say which rows are on a path."""
+    """Builds the tape of all rows from the tapes of their paths.
+
+    Captured values in `drawn` have a row each. `inline` inlines sub-tapes. `settle` also inlines
+    users' primitives, since their guards decide which rows take a path.
+    """
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Mixed:
         self.writer = Writer(self.builder)
 
     def tape(self, out_axes: Any) -> tuple[Tape, Any, tuple[Any, ...]]:
-        """The tape, the structure of its result, and what it captures."""
+        """The tape, the structure of its result, and the captured arrays."""
         first = self.paths[0].traced
         count = len(self.axes)
         inputs = self._inputs(first.tape)
@@ -147,7 +148,7 @@ class Mixed:
         return found
 
     def _path(self, traced: Traced, nodes: Sequence[Node], guards: bool) -> list[Any]:
-        """The result's leaves for all rows, each with whether it has rows."""
+        """The leaves of the result for all rows, each with whether it has rows."""
         tape = self.inline(traced.tape)
         if not guards:
             tape = replace(tape, guards=())
@@ -162,7 +163,7 @@ class Mixed:
         ]
 
     def _recorded(self, tape: Tape, nodes: Sequence[Node]) -> list[Node]:
-        """The outputs of a tape's calls, recorded here."""
+        """Record the calls of a tape here, and return its outputs."""
         env: dict[Var, Operand] = {v: x.operand for v, x in zip(tape.inputs, nodes, strict=True)}
 
         def operand(x: Operand) -> Operand:
@@ -178,7 +179,7 @@ class Mixed:
 
     def _choice(self, nodes: Sequence[Node], places: Sequence[Sequence[Node]]) -> list[Any]:
         masks: list[Any] = []
-        taken: Any = None  # by a path before
+        taken: Any = None  # rows that take an earlier path
         for path, captured in zip(self.paths, places, strict=True):
             mask = self._mask(path, nodes, captured)
             if taken is None:
@@ -197,8 +198,11 @@ class Mixed:
         return [self._chosen([leaves[k] for leaves in each], masks) for k in range(len(each[0]))]
 
     def _mask(self, path: Path, nodes: Sequence[Node], captured: Sequence[Node]) -> Node:
-        """Which rows are on a path. What rows that have left it would do next isn't known to be
-        possible, so where that counts one that is on it stands in their places."""
+        """The mask of rows that take a path.
+
+        A row that leaves the path might raise an error in the calls after that. So before such
+        calls it is replaced by a row that stays on the path.
+        """
         tape = self.settle(replace(path.traced.tape, outputs=(), output_names=()))
         mask: Any = None
         for guards in _stages(tape):
@@ -210,8 +214,8 @@ class Mixed:
         return done
 
     def _given(self, path: Path, nodes: Sequence[Node], mask: Any) -> list[Node]:
-        """The inputs with a row that takes the path in the place of those that don't: one of these
-        rows, or that of the trace where there is none."""
+        """The inputs with rows off the path replaced by one on it: the first such row, or else that
+        of the trace."""
         first = Reshape((1,))(ArgMax(0)(mask))
         some = Any_((0,))(mask)
         found = []
@@ -226,7 +230,7 @@ class Mixed:
         return found
 
     def _example(self, x: Node, example: Any) -> Node:
-        """A row as the trace had it, as an array of one row that the tape captures."""
+        """The row of the trace, as a captured array with one row."""
         self.captured.append(np.array(example, x.dtype)[None])
         aval = x.aval.with_shape((1, *x.shape[1:]))
         return self.writer.node(self.builder.input(aval, f"row{len(self.captured)}"))
@@ -268,7 +272,7 @@ class Mixed:
     # ---- the results
 
     def _results(self, results: Sequence[tuple[Any, bool]], out_axes: Any) -> list[Operand]:
-        """The tape's outputs, with rows along the axes that are wanted."""
+        """The outputs of the tape, with rows along the requested axes."""
         first = self.paths[0].traced
         tree = unflatten(first.structure, list(range(len(results))))
         axes = spread(out_axes, tree, f"vmap of {first.name}: out_axes")
@@ -301,9 +305,9 @@ class Mixed:
 
 
 def _stages(tape: Tape) -> list[tuple[Guard, ...]]:
-    """The guards, in turn: those of a later stage need calls that may raise an error, which those
-    before keep from being made."""
-    needs: dict[Any, set[int]] = {}  # the calls that may raise an error, by their numbers
+    """The guards in stages. Guards of a later stage need calls that may raise an error, unless
+    earlier guards hold."""
+    needs: dict[Any, set[int]] = {}  # variable -> calls that it needs and that may raise an error
     for number, call in enumerate(tape.calls):
         found = set().union(*[needs.get(x, set()) for x in call.operands])
         if not (call.primitive.pointwise or isinstance(call.primitive, _CALM)):
@@ -320,7 +324,7 @@ def _stages(tape: Tape) -> list[tuple[Guard, ...]]:
     return [tuple(stage) for stage in stages]
 
 
-_CALM = (Reduction, Running, Extremal, View, Contraction, Library)  # no value makes them raise one
+_CALM = (Reduction, Running, Extremal, View, Contraction, Library)  # never raise an error
 
 
 def _is_constant(traced: Traced, k: int) -> bool:
@@ -329,7 +333,7 @@ def _is_constant(traced: Traced, k: int) -> bool:
 
 
 def _same_object(first: Traced, other: Traced, k: int) -> bool:
-    """Whether result k, if it is a text or another object on one path, is the same on both."""
+    """Whether result k is the same on both paths, if it is a string or another object on one."""
     if all(t.outputs[k] is not None or _is_constant(t, k) for t in (first, other)):
         return True
     if first.outputs[k] is not None or other.outputs[k] is not None:
@@ -346,7 +350,7 @@ def _constant(traced: Traced, k: int) -> Literal:
 
 
 def together(results: Sequence[Any], out_axes: Any, label: str) -> Any:
-    """The results of all rows as one, with rows along the axes that are wanted."""
+    """The results of all rows combined, with rows along the requested axes."""
     trees = [flatten(x) for x in results]
     structure = trees[0][1]
     if any(other != structure for _, other in trees):

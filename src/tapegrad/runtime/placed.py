@@ -1,8 +1,7 @@
-"""Derivatives that are written into arrays of the caller's: `grad(f, out=places)`.
+"""Derivatives that are written into the caller's arrays: `grad(f, out=places)`.
 
-The function that is traced takes these arrays as its first argument, and nothing in it reads them:
-so the compiled code may write its results where they lie (`schedule/inplace.py`). What it doesn't
-is copied there.
+These arrays are the first argument of the traced function, which doesn't read them. So compiled
+code may write its results there directly (`schedule/inplace.py`). Other results are copied there.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from tapegrad.tracing.recording.trace import tracing_depth
 
 
 class Placed(Named):
-    """A derivative, whose gradient, the part numbered `part` of its result if it has several, is
-    written into `places`, a tree of arrays, and is these."""
+    """A derivative whose gradient is written into `places`, a tree of arrays, and returned as that.
+    The gradient is part number `part` of the result, if that has several."""
 
     def __init__(self, derived: Derived, places: Any, part: int | None) -> None:
         self.derived, self.places, self.part = derived, places, part
@@ -80,7 +79,7 @@ class Placed(Named):
         return result[0] if self.part is None else tuple(result)
 
     def _written(self, gradient: Any) -> Any:
-        """The places, in which this gradient is."""
+        """Copy the gradient to the places, where it isn't there already, and return these."""
         found, structure = flatten(gradient)
         if structure != self._structure:
             raise ArgumentError(
@@ -99,7 +98,7 @@ class Placed(Named):
         return self.places
 
     def _check_apart(self, others: Sequence[Any], names: Sequence[str] | None) -> None:
-        """An ArgumentError where the places share memory with others, or among themselves."""
+        """Raise an ArgumentError if the places share memory with others, or among themselves."""
         for k, place in enumerate(self._arrays):
             if names is not None and overlaps_itself(place):
                 raise ArgumentError(f"{self.__name__}: elements of {names[k]} share memory")
@@ -141,8 +140,8 @@ def placed(
     key: Key | None,
     debug: Debug = False,
 ) -> Any:
-    """The function derived from `f`, whose gradient is written into `out` if there is one; where
-    there is no function yet, a decorator."""
+    """The function derived from `f`, whose gradient is written into `out` if given; a decorator if
+    `f` is None."""
     mode, hook = checked_mode(compile), checked_debug(debug)
     if f is None:
         return lambda g: placed(g, transformation, mode, out, part, key, debug)

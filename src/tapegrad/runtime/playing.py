@@ -1,7 +1,7 @@
-"""The entry of a variant that is played often: the arguments are taken apart as for kernels, and
-NumPy runs the tape as one Python function.
+"""The entry of a variant that is played often: its arguments are unpacked as for kernels, and NumPy
+runs the tape as one Python function.
 
-It stands before the cache as a compiled entry does, until there is one.
+Like a compiled entry it is tried before the cache, until there is machine code.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.entry import Entry, Miss, Text
 
-OFTEN = 1e-4  # seconds after which a variant is told again
-PATIENCE = 8  # calls that an entry may miss more often than it answers
+OFTEN = 1e-4  # seconds between two reports to the variant
+PATIENCE = 8  # misses minus answers after which an entry is dropped
 
 
 def can_be_played(tape: Tape) -> bool:
-    """Whether a call of the tape may be given up and made again: a user's function may do more than
-    compute."""
+    """Whether a call of the tape may be abandoned and repeated, which isn't so if a user's function
+    may have side effects."""
     return not any(
         (c.primitive.foreign and not cast(Any, c.primitive).repeatable)
         or not all(map(can_be_played, c.primitive.tapes))
@@ -39,14 +39,14 @@ def can_be_played(tape: Tape) -> bool:
 
 
 class _OneCall(Driver):
-    """The driver of a function whose results are as they leave."""
+    """The driver of a function whose results need no conversion."""
 
     def results(self) -> list[str]:
         return [x.name for x in self.outputs]
 
 
 class PlayedText(Text):
-    """The text of a function around one call, of the function that the tape is in Python."""
+    """The source of a function around one call: of the tape as a Python function."""
 
     def __init__(self, tape: Tape) -> None:
         names: dict[str, Any] = {"played": _caught(whole(tape, run_inner, own=True))}
@@ -62,7 +62,8 @@ class PlayedText(Text):
         super().__init__(_OneCall(tuple(inputs), tuple(outputs), (), (), (line,)), names)
 
     def unfit(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
-        """NumPy takes any array; but where it lies otherwise, other things may be views."""
+        """The condition that an array has another shape, dtype or layout. NumPy takes any layout,
+        but what is a view may depend on it."""
         kind, own = self.named("ndarray", np.ndarray), self.named("dtype", dtype)
         return (
             f"{self.named('type', type)}({name}) is not {kind} or {name}.shape != {shape}"
@@ -75,8 +76,8 @@ class PlayedText(Text):
 
 
 def _caught(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A tape's function without NumPy's warnings. It misses where a guard doesn't hold, and where
-    it raises an error: a new trace tells the user where, or takes the path without it."""
+    """A tape's function without NumPy's warnings. It raises `Miss` if a guard fails, or if it
+    raises an error: then a new trace shows the user where, or follows a path without it."""
 
     def played(*xs: Any) -> Any:
         try:
@@ -93,12 +94,14 @@ def _caught(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Playing:
-    """What answers calls of a variant while there is no machine code. As long as the variant counts
-    the time or waits for the code, it is `told`: not of each call, for to look takes as long as a
-    few operations."""
+    """The entry for calls of a variant while there is no machine code.
+
+    While the variant measures the time or waits for code (`told`), it gets reports; not at each
+    call, since checking takes as long as a few operations.
+    """
 
     def __init__(self, variant: Any, request: Request) -> None:
-        # What stands before a cache doesn't hold the variants, which hold it.
+        # Entries don't hold their variants, which hold the front.
         self._variant = weakref.ref(variant)
         self.tape = variant.tape
         text = PlayedText(self.tape)
@@ -106,8 +109,8 @@ class Playing:
         self.fast, self.named = self._entry.fast, self._entry.named
         self.shapes = self._entry.shapes
         self.told = True
-        self.last, self.seconds = 0.0, 0.0  # when it was told, and the time that calls took since
-        self.missed = 0  # how much more often than it has answered
+        self.last, self.seconds = 0.0, 0.0  # time of the last report, and seconds of calls since
+        self.missed = 0  # misses minus answers
 
     def call(self, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = 0.0
@@ -125,7 +128,7 @@ class Playing:
             raise
         if self.told:
             self.seconds += time.perf_counter() - start
-        if self.missed:  # there are others before it, which this call wasn't for
+        if self.missed:  # entries tried before it have missed this call
             self.missed -= 1
             variant = self._variant()
             if variant is not None and variant.front.tries(self):
@@ -133,7 +136,7 @@ class Playing:
         return found
 
     def _tell(self, now: float) -> None:
-        """Tell the variant before a call: the call misses if there is machine code for it."""
+        """Report to the variant before a call. The call misses if there is machine code for it."""
         variant, seconds = self._variant(), self.seconds
         self.last, self.seconds = now, 0.0
         if variant is not None and not variant.goes_on(self, seconds):

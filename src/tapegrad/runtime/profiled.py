@@ -1,4 +1,4 @@
-"""One call, taken to pieces: kernels with a clock between them, or a tape played call by call."""
+"""The profile of a call: kernels with a clock between them, or a tape played call by call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def profiled(
     derived: Any, variant: Variant, args: Sequence[Any], kwargs: dict[str, Any], calls: int
 ) -> Profile:
-    """The profile of calls of a derived function that a variant answers."""
+    """The profile of a derived function's calls that this variant answers."""
     request = derived._request(args, kwargs)
     measure = _played if variant.entry is None else _compiled
     return profile_of(
@@ -46,7 +46,7 @@ def profiled(
 
 
 def _compiled(root: Any, variant: Variant, request: Request, plan: Plan | None) -> list[Measured]:
-    """The parts of a call of the machine code, the fastest of a few."""
+    """The parts of a compiled call, measured in the fastest of a few runs."""
     executable: Any = variant.tier.found
     ticks: list[float] = []
     names = driver_namespace(executable) | {TICK: lambda: ticks.append(time.perf_counter())}
@@ -65,12 +65,12 @@ def _compiled(root: Any, variant: Variant, request: Request, plan: Plan | None) 
 
 
 def _played(root: Any, variant: Variant, request: Request, plan: Plan | None) -> list[Measured]:
-    """The parts of a call that NumPy makes."""
+    """The parts of a played call."""
     inputs = [*map(plain_value, request.inputs), *_taken(variant).among(variant.traced.captured)]
     return quiet(of_script)(Script(variant.tape), inputs)
 
 
 def _taken(variant: Variant) -> Taken:
-    """What the call draws: what the trace has drawn, so that nothing is drawn for a profile."""
+    """The random numbers for the call: those of the trace, so that profiling draws none."""
     draws = variant.traced.draws
     return Taken.nothing if draws is None else draws.first(variant.traced.captured)

@@ -1,15 +1,15 @@
-"""Linear maps: the derivative of a function at a point, forwards (`linearize`) or back (`vjp`).
+"""Linear maps: the derivative of a function at a point, forward (`linearize`) or backward (`vjp`).
 
-The tape of the derivative, with tangents or cotangents as inputs, falls into two parts. What
-doesn't depend on these runs once, with the value of the function; the rest is linear in them and
-runs at each call of the map:
+The tape of the derivative takes tangents or cotangents as inputs, and is divided into two parts.
+The part that doesn't depend on these runs once, with the value of the function. The rest is linear
+in them and runs at each call of the map:
 
     inp %1 = x, %2 = ct          once:   inp %1 = x           each:   inp %2 = ct, %3
         %3 = cos(%1)                         %3 = cos(%1)                 %4 = mul(%2, %3)
         %4 = mul(%2, %3)                 out %3                       out %4
     out %4
 
-Both are tapes like any other: they are kept with the function, played, and compiled.
+Both are ordinary tapes: they are kept with the function, played, and compiled.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def vjp(
     has_aux: bool = False,
     numbers: tuple[int, ...] | None = None,
 ) -> Any:
-    """The value of `f(*args)` and its pullback; see `tapegrad.vjp`. With `numbers` it gives the
-    cotangents of these arguments, and None for others."""
+    """The value of `f(*args)` and its pullback; see `tapegrad.vjp`. With `numbers` only these
+    arguments get cotangents, and the others None."""
     pulling = _pulling(checked_mode(compile), has_aux, numbers, checkpoint)
     return called(f, pulling, compile, *args)
 
@@ -82,8 +82,8 @@ def linearize(
 
 @unobserved
 def both_maps(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Tangents, Pullback]:
-    """The value of `f(*args)`, its derivative there and its pullback, of one run of `f`, which is
-    part of a trace."""
+    """The value of `f(*args)`, its derivative there and its pullback, from a single run of `f`
+    within a trace."""
     request, forward, back = Request(f, args), Pushing("never"), Pulling("never")
     points = forward.select(request.check("as_linear_operator"))
     request.passes_on = True
@@ -97,9 +97,9 @@ def both_maps(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Tangents
 def both_ways(
     f: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, Any, Pullback, Any]:
-    """The value of `f(*args)`, its derivative along tangents, its pullback, and what `f` returns
-    besides the value, if it does: of one run of `f`, which is part of a trace. A function may draw
-    random numbers, or leave something outside."""
+    """The value of `f(*args)`, its derivative along tangents, its pullback, and the auxiliary
+    result of `f` or None, from a single run of `f` within a trace. So `f` may draw random numbers
+    or have side effects."""
     tangents = as_vectors(args, tangents)
     request, forward = Request(f, args), Pushforward(len(args), has_aux)
     back = Pulling("never", has_aux)
@@ -114,28 +114,28 @@ def both_ways(
 
 @dataclass(frozen=True)
 class Points(Selection):
-    """A selection of all arguments: their structure, and for each of their leaves its type, or None
-    if it has no derivative."""
+    """A selection of all arguments: their structure, and the type of each leaf, or None if it has
+    no derivative."""
 
     structure: Any = None
     avals: Sequence[Aval | None] = ()
-    halves: Halves = ()  # as which those are kept that have a derivative
+    halves: Halves = ()  # storage dtypes of the leaves that have a derivative
 
 
 @dataclass(eq=False)
 class Linearized(Derivation):
-    """A derivation with the map, which has no residuals yet."""
+    """A derivation with the linear map, which has no residuals yet."""
 
     each: LinearMap = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class Linearization(Transformation):
-    """The value, and a linear map that holds what it needs of the arguments."""
+    """The value, and a linear map that holds its residuals."""
 
     compile: str = "auto"
     has_aux: bool = False
-    numbers: tuple[int, ...] | None = None  # of the arguments that have a derivative, if not all
+    numbers: tuple[int, ...] | None = None  # arguments with a derivative; None: all
 
     def select(self, request: Request) -> Points:
         leaves, structure = flatten(request.args)
@@ -178,12 +178,12 @@ class Linearization(Transformation):
         )
 
     def linear(self, tape: Tape, label: str, traced: Traced, selection: Points) -> LinearMap:
-        """The map by its tape, without residuals."""
+        """The map of this tape, without residuals."""
         raise NotImplementedError
 
     def whole(self, traced: Traced, selection: Points) -> tuple[Tape, int]:
-        """The tape of the function's outputs and those of the map; how many of its last inputs, but
-        for captured ones, the map takes."""
+        """The tape of the function's outputs and those of the map; and how many of its last inputs,
+        apart from captured ones, belong to the map."""
         raise NotImplementedError
 
     def assemble(self, derivation: Any, values: Sequence[Any]) -> Any:
@@ -193,7 +193,7 @@ class Linearization(Transformation):
 
 @dataclass(frozen=True)
 class Pulling(Linearization):
-    """By reverse mode: the map takes cotangents of the value to those of the arguments."""
+    """Reverse mode: the map takes cotangents of the value to those of the arguments."""
 
     checkpoint: str | int = "auto"
 
@@ -207,7 +207,7 @@ class Pulling(Linearization):
         return (seeded(tape, none) if none else tape), len(wanted)
 
     def _places(self, traced: Traced) -> dict[int, int]:
-        """The outputs that have a cotangent, each with its place among these."""
+        """The outputs that have a cotangent -> their numbers among these."""
         _, outputs = value_part(traced, self.has_aux, self.name)
         real = [k for k in outputs if k is not None and traced.tape.outputs[k].dtype.kind in "fc"]
         return {k: place for place, k in enumerate(sorted(real))}
@@ -229,7 +229,7 @@ class Pulling(Linearization):
 
 @dataclass(frozen=True)
 class Pushing(Linearization):
-    """By forward mode: the map takes tangents of the arguments to that of the value."""
+    """Forward mode: the map takes tangents of the arguments to that of the value."""
 
     name = "linearize"
 
@@ -252,7 +252,7 @@ class Pushing(Linearization):
         return Tangents(traced.name, shared, selection.structure, [], selection.avals)
 
 
-# The same again is found at once.
+# Equal transformations are one object, so that lookups are fast.
 _pulling, _pushing = functools.lru_cache(Pulling), functools.lru_cache(Pushing)
 
 
@@ -268,15 +268,18 @@ def aval_in(x: Any) -> Aval:
 
 @dataclass(frozen=True)
 class Linear(Jit):
-    """A linear tape by itself, whose inputs have known types."""
+    """A linear tape on its own, whose inputs have known types."""
 
     alike = True
 
 
 class LinearTape:
-    """A tape of linear inputs, then residuals, which all maps of one variant share: it is played,
-    and compiled where that pays. Its outputs are put together in a structure, of whose leaves
-    `outputs` says which they are. `is_plain` where entries take apart what is passed."""
+    """A tape of linear inputs and residuals, shared by all maps of one variant. It is played, and
+    compiled where that pays.
+
+    `structure` is that of the result, and `outputs` gives the tape's output for each of its leaves.
+    `is_plain` means that entries unpack the arguments.
+    """
 
     is_plain = False
 
@@ -300,7 +303,7 @@ class LinearTape:
         self.variant = Variant(derivation, state, compile, self.front, label)
 
     def entered(self, passed: Sequence[Any], residuals: list[Any]) -> Any:
-        """The result by an entry; `Miss` if none answers for this."""
+        """The result from an entry. Raises `Miss` if none answers."""
         for entry in self.front.recent:
             try:
                 return entry.call(len, (passed, residuals), {})
@@ -309,8 +312,8 @@ class LinearTape:
         raise Miss
 
     def __call__(self, seeds: Sequence[Any], passed: Sequence[Any], residuals: list[Any]) -> Any:
-        """The result for linear inputs, which are the leaves of what is `passed`; recorded where a
-        tracer is among the inputs."""
+        """The result for linear inputs, which are the leaves of `passed`. It is recorded if an
+        input is a tracer."""
         inputs = [*seeds, *residuals]
         if any(isinstance(x, Tracer) for x in inputs):
             return self.traced.rebuild([own_result(x) for x in replay(self.tape, inputs)])
@@ -324,8 +327,8 @@ class LinearTape:
 
 @dataclass(eq=False, repr=False)
 class LinearMap(Holding):
-    """A linear map of trees of this structure. It holds what it needs of the point where it was
-    taken, and is a tree of that itself: a function that is traced may return it."""
+    """A linear map of trees with this structure. It holds its residuals, and is itself a tree of
+    these, so that a traced function may return it."""
 
     kind: ClassVar[str]
 
@@ -338,7 +341,7 @@ class LinearMap(Holding):
         return f"<tapegrad {self.kind} of {self.name}>"
 
     def _of(self, passed: tuple[Any, ...]) -> Any:
-        """What the map makes of this: by an entry, or else by what it comes to as inputs."""
+        """The map's result: from an entry, or else from checked inputs."""
         if not traces.running:
             try:
                 return self.tape.entered([*passed], self.residuals)
@@ -350,7 +353,7 @@ class LinearMap(Holding):
         )
 
     def _seeds(self, passed: Any) -> tuple[list[Any], list[Any]]:
-        """The inputs of the tape, checked; and the leaves that they are in the structure."""
+        """The checked inputs of the tape, and the leaves in the structure."""
         raise NotImplementedError
 
     def _passed(self, leaves: Sequence[Any]) -> list[Any]:
@@ -358,7 +361,7 @@ class LinearMap(Holding):
 
 
 def _is_plain(structure: Any) -> bool:
-    """Whether trees of this structure are nothing but Python's own containers."""
+    """Whether trees of this structure consist of Python's own containers only."""
 
     def plain(tree: Any) -> bool:
         parts = tree.values() if isinstance(tree, dict) else tree
@@ -371,21 +374,21 @@ def _is_plain(structure: Any) -> bool:
 class Pullback(LinearMap):
     """The linear map from the cotangent of a function's value to those of its arguments.
 
-    It holds what it needs of the arguments as they were, and can be called any number of times.
+    It holds the values that it needs of the arguments, and can be called any number of times.
     """
 
     kind = "pullback"
 
-    # Of each leaf of the function's value which of the `count` inputs its cotangent is, if it has
-    # one, and its type; None for those that aren't traced.
+    # For each leaf of the function's value (number of its cotangent among the `count` inputs, or
+    # None; type). None for leaves that aren't traced.
     results: Sequence[tuple[int | None, Aval] | None]
     count: int
 
     def __call__(self, ct: Any) -> tuple[Any, ...]:
         """The cotangents of the arguments, for the cotangent of the value.
 
-        `ct` has the value's structure and shapes; for results that aren't real it may hold None.
-        Integer arguments, and those that aren't arrays, get None.
+        `ct` has the structure and shapes of the value; for results that aren't real it may hold
+        None. Integer arguments, and those that aren't arrays, get None.
         """
         try:
             return tuple(self._of((ct,)))
@@ -421,7 +424,7 @@ class Pullback(LinearMap):
 class Tangents(LinearMap):
     """The linear map from tangents of a function's arguments to that of its value.
 
-    It holds what it needs of the arguments as they were, and can be called any number of times.
+    It holds the values that it needs of the arguments, and can be called any number of times.
     """
 
     kind = "derivative"
@@ -429,8 +432,8 @@ class Tangents(LinearMap):
     avals: Sequence[Aval | None]
 
     def __call__(self, *tangents: Any) -> Any:
-        """The tangent of the value, in its structure, for tangents of the arguments, in theirs;
-        None stands for a tangent that is 0. What isn't real in the value has None."""
+        """The tangent of the value, in its structure, for tangents of the arguments, in theirs.
+        None stands for a zero tangent. Leaves of the value that aren't real get None."""
         try:
             return self._of(tangents)
         except Exception as error:
@@ -464,7 +467,8 @@ class Tangents(LinearMap):
 
 
 def checked(label: str, what: str, of: str, ct: Any, aval: Aval) -> Any:
-    """A cotangent or tangent as an input of this type; an ArgumentError if it can't be."""
+    """A cotangent or tangent as an input of this type. Raises an ArgumentError if it doesn't
+    fit."""
     kind: Any = type(ct)
     if issubclass(kind, np.ndarray) and (own := own_behaviour(kind)):
         raise ArgumentError(

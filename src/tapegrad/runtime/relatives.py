@@ -1,17 +1,17 @@
-"""What a function's variants leave to functions of the same code.
+"""Variants that are left to other functions of the same code.
 
     def fit(w, a):
         for _ in range(100):
             w = w - solve(hessian(lambda w: loss(w, a))(w), ...)     each lambda another function
 
-A cache lives as long as its function, and its variants hold the arrays that this reached. So
-nothing would be left of a lambda that is made anew at each call. But its tape, its machine code and
-its guards, which find everything by way of the function that they are asked about, hold no array.
+A cache lives as long as its function, and its variants hold the arrays that the function captured.
+So a lambda that is made anew at each call would leave nothing. But its tape, machine code and
+guards hold no array: guards find everything starting from the function that they are checked for.
 These are kept here, by code. Another function of the same code for which the guards hold takes them
-over, with the arrays that it reaches itself.
+over, with the arrays that it captures itself.
 
-Whatever else would be kept alive by that isn't left: users' functions on the tape or among the
-arguments, objects that can't be referred to weakly, random numbers, values left outside.
+Variants that would keep anything else alive aren't left: users' functions on the tape or among the
+arguments, objects without weak references, random numbers, values left outside.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from tapegrad.ir.tape import Tape
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.runtime.variant import Variant
 
-MOST_KINDS = 256  # of calls; the least recently used goes first
+MOST_KINDS = 256  # kinds of calls; the least recently used is dropped first
 MOST = 16  # of one kind
-SMALL = 1 << 12  # bytes of an array that the function has made, and nobody else has
+SMALL = 1 << 12  # bytes of an array that only the function has
 
-_LASTING = {"builtins", "numpy", "weakref", "_ctypes", "ctypes", "tapegrad"}  # whose objects do
+_LASTING = {"builtins", "numpy", "weakref", "_ctypes", "ctypes", "tapegrad"}  # of lasting objects
 
-Kind = tuple[Any, tuple[Any, ...], Any]  # a function's code, a cache's path, and a call's key
+Kind = tuple[Any, tuple[Any, ...], Any]  # (function's code, cache's path, call's key)
 
 
 class Left:
-    """A variant without the arrays that its function reached."""
+    """A variant without the arrays that its function captured."""
 
     def __init__(self, variant: Variant, held: Sequence[Any]) -> None:
         self.derivation = variant.derivation.with_arrays(())
-        self.held = held  # weak references to the arrays, and arrays that nobody else has
+        self.held = held  # weak references to arrays, and arrays that nothing else holds
         self.state = variant.state
         self.tier = variant.tier
         self.mode = variant.tier.mode
 
     def variant(self, root: Any, request: Request, front: Any, label: str) -> Variant | None:
-        """The variant of a function for which the guards hold; None if they don't."""
+        """The variant for a function, or None if the guards fail for it."""
         arrays = [x() if isinstance(x, weakref.ref) else x for x in self.held]
         if any(x is None for x in arrays):
             return None
@@ -67,7 +67,7 @@ _lock = new_lock()
 
 
 def leave(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant) -> None:
-    """Keep what functions of the same code can take over."""
+    """Keep a variant for functions of the same code, if possible."""
     kind = _code(owner, path), path, request.key
     held = _held(variant) if kind[0] and _is_plain(path, request, variant) else None
     if held is None:
@@ -84,7 +84,7 @@ def leave(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant)
 
 
 def left_by(owner: Any, path: tuple[Any, ...], request: Request) -> list[Left]:
-    """What functions of the same code have left for such a call."""
+    """The variants that functions of the same code left for such a call."""
     kind = _code(owner, path), path, request.key
     with _lock:
         known = [*_left.get(kind, ())]
@@ -94,7 +94,7 @@ def left_by(owner: Any, path: tuple[Any, ...], request: Request) -> list[Left]:
 
 
 def forget(owner: Any = None, path: tuple[Any, ...] = ()) -> None:
-    """Drop what functions of this one's code have left, or all."""
+    """Drop the variants left by functions of this code, or all."""
     with _lock:
         for kind in [*_left]:
             if owner is None or kind[0] == _code(owner, path):
@@ -102,8 +102,8 @@ def forget(owner: Any = None, path: tuple[Any, ...] = ()) -> None:
 
 
 def _code(owner: Any, path: Sequence[Any] = ()) -> Any:
-    """What functions have in common: the code, or the class of the object that a method is of; None
-    of what isn't written in the user's program, where not all that is read is seen."""
+    """The code that functions share, or the class of a method's instance. None for code outside of
+    the user's program, not all of whose reads are observed."""
     if type(owner) is partial:
         owner = owner.func
     if type(owner) is types.FunctionType:
@@ -114,7 +114,7 @@ def _code(owner: Any, path: Sequence[Any] = ()) -> Any:
 
 
 def _is_plain(path: Iterable[Any], request: Request, variant: Variant) -> bool:
-    """Whether nothing of a variant, and of what it is found by, is a user's but the code."""
+    """Whether a variant and its key contain nothing of the user's but the code."""
     traced, tape = variant.traced, variant.tape
     leaves = [x for at, x in zip(traced.outputs, traced.leaves, strict=True) if at is None]
     fields = [x for step in path for x in getattr(step, "__dict__", {}).values()]
@@ -135,7 +135,7 @@ def _is_plain(path: Iterable[Any], request: Request, variant: Variant) -> bool:
 
 
 def _lasts(x: Any) -> bool:
-    """Whether it does no harm to hold what guards compare with: nothing that a user makes anew."""
+    """Whether a value that guards compare with may be kept: nothing that a user makes anew."""
     if isinstance(x, type):
         return "<locals>" not in x.__qualname__
     return type(x) is not types.FunctionType and type(x).__module__.partition(".")[0] in _LASTING
@@ -152,7 +152,7 @@ def _is_foreign(tape: Tape) -> bool:
 
 
 def _held(variant: Variant) -> list[Any] | None:
-    """The arrays from outside, weakly where a guard finds them; None if one can't be kept."""
+    """The captured arrays, weakly if a guard finds them; None if one can't be kept."""
     found = [r() for r in variant.state.values if type(r) is weakref.ref]
     reached = {id(x) for x in found if isinstance(x, np.ndarray)}
     held: list[Any] = []

@@ -1,4 +1,4 @@
-"""The warning for functions that are traced again and again: what changes, and what helps."""
+"""Warnings for functions that are traced repeatedly: what keeps changing, and what helps."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
-    """Say that a function meets other kinds of arguments again and again. Of each kind there is a
-    key; `words` is what messages call the leaves of the last one."""
+    """Warn that a function gets many kinds of arguments. There is a key for each kind; `words`
+    describe the leaves of the last one."""
     kinds = [leaves for *_, leaves in keys if len(leaves) == len(words)]
     seen = [list(dict.fromkeys(column)) for column in zip(*kinds, strict=True)]
     changing = [
@@ -53,16 +53,16 @@ def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
 
 
 def _shown(key: Any) -> str:
-    """The key of a leaf, as a user would say it."""
+    """The key of a leaf, in users' terms."""
     if isinstance(key, tuple) and len(key) == 3 and isinstance(key[0], tuple):
         return str(Aval(key[0], key[1]))
-    if isinstance(key, tuple) and isinstance(key[0], type):  # of a number, or a static value
+    if isinstance(key, tuple) and isinstance(key[0], type):  # the key of a number or a static value
         return key[0].__name__ if len(key) == 3 else repr(key[1])
     return key.__name__ if isinstance(key, type) else repr(key)
 
 
 def _texts(old: Any, new: Any) -> tuple[str, str]:
-    """The keys of two leaves that differ, with their layouts if nothing else does."""
+    """The texts of two leaves' keys, with their layouts if nothing else differs."""
     texts = _shown(old), _shown(new)
     if texts[0] != texts[1] or not isinstance(old, tuple):
         return texts
@@ -75,8 +75,8 @@ def _texts(old: Any, new: Any) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a call was traced: in words, and what has changed from which value to which one, at which
-    line, as far as that is known."""
+    """The reason for a trace, in words; and what changed, from which value to which, at which line,
+    as far as known."""
 
     text: str
     what: str = ""
@@ -88,15 +88,15 @@ class Cause:
         return f"{self.text} ({self.before} --> {self.now})" if self.now else self.text
 
     def event(self, kind: str, name: str, text: str = "", **fields: Any) -> Event:
-        """That a function was traced, or a variant of it passed over, for this cause."""
+        """The event that a function was traced, or a variant passed over, for this reason."""
         told = {"function": name, **vars(self), "reason": self.text, **fields}
         del told["text"]
         return Event(kind, f"{name}{', ' * bool(text)}{text}: {self}", told)
 
 
 def cause_of(last: Variant | None, root: Any, request: Request, before: Any = None) -> Cause:
-    """Why a call found no variant; `last` is one for the same kind of arguments, and `before` the
-    key of the last other kind."""
+    """The reason why a call found no variant. `last` is a variant for the same kind of arguments,
+    `before` the key of the last other kind."""
     if last is None:
         return _other_kind(request, before)
     word, old, new = last.state.difference(root, request.args, request.kwargs)
@@ -112,8 +112,8 @@ def cause_of(last: Variant | None, root: Any, request: Request, before: Any = No
 
 
 def furthest(known: Sequence[Variant], root: Any, request: Request) -> Variant:
-    """Of variants for this kind of arguments, none of which answers the call: the one that it goes
-    along with the longest, so that what differs there is new."""
+    """The variant with which the call agrees for longest, of several for this kind of arguments. So
+    the difference that is reported is new."""
 
     def way(variant: Variant) -> tuple[float, bool]:
         state = variant.state
@@ -124,8 +124,8 @@ def furthest(known: Sequence[Variant], root: Any, request: Request) -> Variant:
 
 
 def _passed(variant: Variant, leaves: Sequence[Any]) -> float:
-    """How many guards of a variant's tape hold, in the order of the program, until one doesn't;
-    infinity if all do."""
+    """The number of guards of a variant's tape that hold, in program order, before the first that
+    fails; infinity if all hold."""
     captured, tape, asked = variant.traced.captured, variant.tape, _guards_of(variant.tape)
     if [leaf_key(x) for x in captured] != variant.derivation.outside:
         return 0
@@ -138,12 +138,12 @@ def _passed(variant: Variant, leaves: Sequence[Any]) -> float:
     ]
     try:
         _, guard = run(asked, values)
-    except Exception as error:  # a guard that doesn't hold may see to it that this can be computed
+    except Exception as error:  # the computation may only be possible if a guard holds
         let_through(error)
         return min(broken, default=0)
     if guard in tape.guards:
         broken.append(tape.guards.index(guard))
-    elif guard is not None:  # it is one of a loop's: those before that hold
+    elif guard is not None:  # a guard inside of a loop: the guards before the loop hold
         known: set[Any] = {*tape.inputs}
         for call in itertools.takewhile(lambda call: not _has(call, guard), asked.calls):
             known.update(call.outs)
@@ -158,14 +158,14 @@ def _has(call: Call, guard: Guard) -> bool:
 
 @remembered
 def _guards_of(tape: Tape) -> Tape:
-    """A tape that computes what the guards of another one ask for, and nothing else. Those of
-    inputs aren't among them."""
+    """A tape that computes the guards of another tape only, except those on inputs."""
     guards = tuple([x for x in tape.guards if x.operand not in tape.inputs])
     return prune(replace(tape, outputs=(), output_names=(), guards=guards, into=()))
 
 
 def _unlike(last: Variant, number: int, now: Any) -> Cause:
-    """What a call reads anew is of another kind, shape or dtype than what was traced."""
+    """The reason that a value which each call reads anew has another kind, shape or dtype than the
+    traced one."""
     draws: Any = last.traced.draws
     was, at = draws.drawn[number], draws.inputs[number]
     count, inputs = len(last.traced.captured), last.traced.tape.inputs
@@ -181,7 +181,7 @@ def _unlike(last: Variant, number: int, now: Any) -> Cause:
 
 
 def _other_kind(request: Request, before: Any) -> Cause:
-    """Arguments of another kind than those before."""
+    """The reason that the arguments are of another kind than before."""
     text, leaves = "these are the first arguments of their kind", request.key[-1]
     if before is None:
         return Cause(text)
@@ -200,8 +200,7 @@ def _other_kind(request: Request, before: Any) -> Cause:
 def warn_of_retracing(
     name: str, last: Variant | None, root: Callable[..., Any], request: Request
 ) -> None:
-    """Say why a call of `name` found no variant among those kept; `last` is the one that came
-    closest."""
+    """Warn why a call of `name` found no variant. `last` is the one that came closest."""
     if last is None:
         why = (
             f"with more than {cache.MAX_SIGNATURES} kinds of arguments: their shapes, dtypes, "
@@ -222,7 +221,7 @@ def warn_of_retracing(
 
 
 def warn_of_state(name: str, word: str, state: State) -> None:
-    """Say why three calls in a row were traced: the same place has changed each time."""
+    """Warn that three calls in a row were traced because the same place changed."""
     warnings.warn(
         f"{name} was traced for three calls in a row, and each trace costs as much as many calls. "
         f"{what_changed(word, state)}",
@@ -232,7 +231,7 @@ def warn_of_state(name: str, word: str, state: State) -> None:
 
 
 def what_changed(word: str, state: State) -> str:
-    """What a call found changed, or can't compare, in the user's words, and the fix."""
+    """A description of what changed, or can't be compared, and the advice."""
     line = at_source(state.where.get(word))
     if word in state.called and not state.never:
         return (
@@ -261,7 +260,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
     except IndexError:
         text = "What keeps failing is an index of the last tape, which is outside of its array"
         return Cause(text, "an index")
-    guard = guard or last.broken  # by a number that the call has found, or drawn
+    guard = guard or last.broken  # failed for a number that the call read or drew
     if guard is None and last.traced.draws is not None:
         text = "the kind or shape of what is read anew at each call, in a container or by a draw"
         return Cause(f"What keeps changing is {text}", "what is read anew")
@@ -279,7 +278,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
 
 
 def _other_outside(tape: Tape, from_the_end: int, before: str, x: Any) -> Cause:
-    """An array of another shape or dtype where the function reaches one without being passed it."""
+    """The reason that a captured array has another shape or dtype."""
     var = tape.inputs[-from_the_end]
     src = next((call.src for call in tape.calls if var in call.operands), None)
     text = (
@@ -290,14 +289,14 @@ def _other_outside(tape: Tape, from_the_end: int, before: str, x: Any) -> Cause:
 
 
 def _now(tape: Tape, guard: Guard, values: Sequence[Any]) -> str:
-    """What a guard has found in the place of what it expected."""
+    """The value that a guard found, as text."""
     if guard.expected.dtype.kind == "b":
         return str(not guard.expected.value)
     if guard.operand not in tape.inputs and not any(guard.operand in c.outs for c in tape.calls):
-        return ""  # it is one of a round
+        return ""  # the variable belongs to a loop's round
     asked = replace(tape, outputs=(guard.operand,), output_names=(), guards=(), into=())
     try:
         return str(run(remove_dead(asked), values)[0][0])
-    except Exception as error:  # what it rests on can't be computed on this path
+    except Exception as error:  # the value can't be computed on this path
         let_through(error)
         return ""

@@ -1,15 +1,15 @@
-"""What rows do, of a function that is called once for each: the paths that they take.
+"""The calls of a function for rows, and the paths that they take.
 
     paths     the traces of some rows, which hold for all others whose guards are the same
     in turn   the calls from one row on, one after the other, as a loop makes them
 
-A row that only computes does it again whenever its tape runs, so one trace stands for many rows.
-One that leaves something outside, or meets what can't be compared, is one call: it stands behind
-what the rows before have done, which was nothing, and before the calls for those that follow.
-Random numbers that all rows draw alike are drawn first, row by row.
+A row that only computes does the same whenever its tape runs, so one trace serves many rows. A row
+that leaves something outside, or uses something that can't be compared, is a call of its own. It
+comes after the earlier rows, which had no effects, and before the calls for the later ones. Random
+numbers that all rows draw in the same way are drawn first, row by row.
 
-Where all that a row has done can be undone, the trace is made again, and then the rows are part of
-it: what they find outside, `self.calls`, becomes an input there, and later calls need no trace.
+If all effects of a row can be undone, the trace is repeated with the rows as parts of it. Then what
+they read outside, such as `self.calls`, is an input of that trace, and later calls need no trace.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.runs.traced import Traced, kept_as, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
-MAX_PATHS = 16  # of one call
+MAX_PATHS = 16  # the most paths of one call
 
 
 class Runs:
-    """The calls for the rows of a request, by the number of the row: `example` makes one with plain
-    values, to be traced, and `call` one that is part of the trace around."""
+    """The calls for the rows of a request, by row number. `example` makes one with plain values,
+    for tracing; `call` makes one that is part of the outer trace."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Runs:
         pairs = zip(request.words, request.leaves, strict=True)
         self._named = [(word, x) for word, x in pairs if is_traced(x)]
         self.paths: list[Path] = []
-        self.drawn: dict[int, Any] = {}  # what all rows draw, by the numbers of captured values
-        self._which = np.full(self.size, -1)  # the path of each row that has one
+        self.drawn: dict[int, Any] = {}  # number of a captured value -> the draws of all rows
+        self._which = np.full(self.size, -1)  # the path of each row, or -1
         self._observer: Any = following.observer
 
     def in_turn(self) -> list[Any] | None:
-        """The results of all rows, if one of them does more than to compute; else None, and their
-        paths are known."""
-        lacks = any(x is None for x, _ in self.inputs)  # the rows of tracers that have no values
+        """The results of all rows, if one of them has effects; otherwise None, and the paths are
+        known."""
+        lacks = any(x is None for x, _ in self.inputs)  # tracers without values
         if not self.size or without_values() or lacks:
             self.paths = [self._of_none(self.call(0) if self.size and lacks else self.example(0))]
             return None
@@ -122,8 +122,9 @@ class Runs:
             row = int(np.argmax(pending))
 
     def _note_writes(self, traced: Traced) -> None:
-        """A row has written to a copy of its own. So the arguments may share no memory, in later
-        calls either; and what all rows share would hold what those before have left."""
+        """Check and record that a row has written to its own copy. The arguments mustn't share
+        memory, in later calls either; and an array that all rows share would hold the writes of
+        earlier rows."""
         words, leaves = zip(*self._named, strict=True)
         check_apart(self.label, traced.written, self._names, [*leaves, *traced.captured])
         for k, src in traced.written:
@@ -137,18 +138,18 @@ class Runs:
                 leaves[k]._trace.note_rows_written(leaves[k], src)
 
     def _have_conditions(self, traced: Traced) -> bool:
-        """Whether this path, or another one, has a loop with conditions of its own: which rows meet
-        them isn't told without running it, which others may not stand."""
+        """Whether a path has a loop with guards inside. Then running it is the only way to find out
+        which rows meet them, and rows on other paths might not survive that."""
         return any(map(_has_conditions, [traced, *[path.traced for path in self.paths]]))
 
     def _is_alone(self) -> bool:
         """Whether the rows are called in the outermost trace, which is observed, for later calls
-        that do the same."""
+        with the same effects."""
         o = self._observer
         return o is not None and o.again and traces_under_way() == [o.trace]
 
     def _run(self, call: Request) -> Any:
-        """The result of a call that is part of the outermost trace itself, as its own."""
+        """The result of a call made within the outermost trace itself."""
         trace, f = self._observer.trace, call.f
         args, kwargs = unflatten(call.structure, [_own(trace, x) for x in call.leaves])
         note_root(f)
@@ -158,10 +159,10 @@ class Runs:
         return unflatten(structure, [_own(trace, x) for x in leaves])
 
     def _of_none(self, request: Request) -> Path:
-        """The path where there are no rows, or none with values, which no values may decide."""
+        """The path where there are no rows, or none with values. No value may decide anything."""
         done, before = Done(self._observer), self._count()
         try:
-            with np.errstate(all="ignore"):  # of values that nobody has
+            with np.errstate(all="ignore"):  # the values are made up
                 traced = _traced(request, idle=True)
         except TapegradError as error:
             raise ArgumentError(
@@ -180,7 +181,7 @@ class Runs:
         return "its rows have no values" if self.size else "there are no rows"
 
     def _rest(self, row: int, traced: Traced, draws: _Draws) -> list[Any]:
-        """The results of all rows, of which this one is the first that does more."""
+        """The results of all rows, given that row `row` is the first one with effects."""
         plain, found = Jit(), []
         paths = [
             plain.derive(path.traced, plain.select(self.call(0)), False) for path in self.paths
@@ -223,7 +224,7 @@ class Runs:
             try:
                 found, _ = run(remove_dead(masks), inputs)
                 return np.broadcast_to(found[0], (self.size,))
-            except Exception as error:  # of what a row does that has left the path already
+            except Exception as error:  # raised by a row that has left the path
                 let_through(error)
         tape = remove_dead(tape)
         each = [[x[k] if n in rows else x for n, x in enumerate(inputs)] for k in range(self.size)]
@@ -231,8 +232,8 @@ class Runs:
 
 
 class _Draws:
-    """What the trace of a row has drawn, noted behind the entries `before`: which of its captured
-    values that is, and the values that rows have drawn."""
+    """The random draws of a row's trace, which are noted after the first `before` entries: the
+    captured values that they are, and the values that each row has drawn."""
 
     def __init__(self, observer: Any, before: int, traced: Traced) -> None:
         noted = [] if observer is None else observer.drawn[before:]
@@ -256,13 +257,12 @@ class _Draws:
                 column.append(entry.again(entry.generator))
 
     def take_back(self) -> None:
-        """The other rows haven't drawn."""
+        """Undo the draws of the other rows."""
         for generator, state in self._states:
             randomness.put_back(generator, state)
 
     def of_first(self, captured: Sequence[Any]) -> list[Any]:
-        """Captured values, with inputs of the trace around in the place of what the first row has
-        drawn."""
+        """The captured values, with inputs of the outer trace in place of the first row's draws."""
         found = dict(zip(self.numbers, self._inputs(), strict=True))
         return [found.get(k, x) for k, x in enumerate(captured)]
 
@@ -273,7 +273,7 @@ class _Draws:
         ]
 
     def of_all(self) -> dict[int, Any]:
-        """What all rows have drawn, by the numbers of captured values, in the trace around."""
+        """Number of a captured value -> the draws of all rows, in the outer trace."""
         columns = [[x] for x in self._inputs()]
         for row in range(1, len(self.values[0])):
             for entry, drawn, column in zip(self.entries, self.values, columns, strict=True):
@@ -287,7 +287,7 @@ class _Draws:
 
 
 def _own(trace: Trace, x: Any) -> Any:
-    """An array that nobody else has, as a value of a trace."""
+    """An array that nothing else holds, as a value of a trace."""
     if not is_traced(x) or is_number(x) or not (isinstance(x, Tracer) or x.ndim):
         return x
     operand, value = to_operand(trace, x)
@@ -320,8 +320,8 @@ def _traced(request: Request, idle: bool = False) -> Traced:
 
 
 def row_of(x: Any, axis: int | None, row: int) -> Any:
-    """The row of a plain value, as an array or a number of its own, which lies in memory as it does
-    there; zeros if there are no rows."""
+    """A row of a plain value, as an array or number of its own, with the same memory layout; zeros
+    if there are no rows."""
     if axis is None:
         return x
     dtype = kept_as(x) or x.dtype

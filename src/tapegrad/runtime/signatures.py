@@ -1,7 +1,7 @@
-"""Signatures of functions of rows, as those of NumPy's generalised functions: `(m,n),(n)->(m)`.
+"""Signatures of functions of rows, like those of NumPy's generalised ufuncs: `(m,n),(n)->(m)`.
 
-Each argument's last axes are the function's own, as its part of the signature names them. The axes
-before broadcast, over all arguments, and each entry of what they come to is a row.
+The last axes of each argument belong to the function itself, as the signature names them. The axes
+before broadcast over all arguments, and each entry of the broadcast shape is a row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Sizes = dict[str, int]
 
 @dataclass(frozen=True)
 class Signature:
-    """The names of the own axes of each argument, and of each result."""
+    """The names of the core axes of each argument and each result."""
 
     arguments: tuple[tuple[str, ...], ...]
     results: tuple[tuple[str, ...], ...]
@@ -58,8 +58,8 @@ class Signature:
 
 @dataclass(frozen=True)
 class Vectorized(Jit):
-    """The function of arguments with any axes before those that a signature names. Those whose
-    `in_axes` are None are passed whole, and aren't part of the signature."""
+    """The function of arguments with any axes before those that the signature names. Arguments
+    whose `in_axes` are None are passed whole, and aren't part of the signature."""
 
     in_axes: Axes
     signature: Signature
@@ -107,7 +107,7 @@ class _Calls:
         return self._results(found, lead, sizes)
 
     def _mapped(self, args: Sequence[Any]) -> list[int]:
-        """The arguments that the signature is about, by their numbers."""
+        """The numbers of the arguments to which the signature applies."""
         each = self.in_axes
         if isinstance(each, (tuple, list)) and len(each) != len(args):
             raise ArgumentError(
@@ -133,7 +133,7 @@ class _Calls:
     def _lead(
         self, shape: Any, names: Sequence[str], sizes: Sizes, word: str, error: type[Exception]
     ) -> tuple[int, ...]:
-        """The axes before those that are named, whose sizes are noted."""
+        """The axes before the named ones, whose sizes are recorded."""
         own = shape[len(shape) - len(names) :]
         if len(names) > len(shape):
             raise error(

@@ -1,6 +1,6 @@
 """Sparse matrices of derivatives, by colours (`coloured`).
 
-The structure depends on what integers say, such as indices. They are compared at each call.
+The structure depends on the values of integers, such as indices. They are compared at each call.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 @dataclass(frozen=True)
 class Valued(Selection):
-    """A selection with the values of the integers among the arguments, by their inputs' numbers,
-    and which of them are `given`."""
+    """A selection with the values of integer inputs, by number, and the numbers of the inputs that
+    have values (`given`)."""
 
     values: Any = None
     given: Sequence[int] = ()
@@ -46,15 +46,15 @@ class Valued(Selection):
 
 @dataclass(eq=False)
 class Coloured(Derivation):
-    """A derivation of the entries of a sparse matrix."""
+    """The derivation of a sparse matrix' entries."""
 
     colouring: Any = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class SparseJacobian(Jacobian):
-    """The Jacobian as a sparse matrix: a row for each element of the value, a column for each
-    element of the arguments, each flattened and one after the other."""
+    """The Jacobian as a sparse matrix. It has a row for each element of the value and a column for
+    each element of the arguments, flattened and concatenated."""
 
     format: str = "csr"
 
@@ -92,7 +92,7 @@ class SparseJacobian(Jacobian):
                 found = entries_of(
                     whole, wrt, rows, range(head), colouring, self.checkpoint, values, share=share
                 )
-            except GradientError:  # a function of the user's may have a rule of one mode alone
+            except GradientError:  # a user's function may have a rule for one mode only
                 if not share:
                     raise
                 continue
@@ -119,8 +119,8 @@ class SparseJacobian(Jacobian):
     def differentiated_tape(
         self, traced: Traced, selection: Selection, kept: Sequence[int]
     ) -> tuple[Tape, list[int], list[int]]:
-        """The tape whose Jacobian it is, with outputs that are kept first; the outputs that are its
-        rows, and the inputs that are its columns."""
+        """The tape whose Jacobian this is, with kept outputs first; the outputs that are rows; and
+        the inputs that are columns."""
         found = self.differentiated(traced)
         tape = traced.tape
         outputs = [*[tape.outputs[k] for k in kept], *[tape.outputs[k] for k in found]]
@@ -173,8 +173,8 @@ class SparseJacobian(Jacobian):
 
 @dataclass(frozen=True)
 class SparseHessian(SparseJacobian):
-    """The Hessian of a scalar function as a sparse matrix: products with it, forward over reverse,
-    by the colours of a symmetric matrix."""
+    """The Hessian of a scalar function as a sparse matrix, by products with it, forward over
+    reverse, for the colours of a symmetric matrix."""
 
     name = "sparse_hessian"
     second = True
@@ -202,13 +202,14 @@ class SparseHessian(SparseJacobian):
 
 
 def _is_read(tape: Tape, k: int) -> bool:
-    """Whether anything but a guard reads an input."""
+    """Whether a call reads input `k`."""
     var = tape.inputs[k]
     return any(var in call.operands for call in tape.calls)
 
 
 def _with_guards(tape: Tape, values: dict[int, Any]) -> Tape:
-    """The tape with guards that inputs hold these integers: the structure depends on them."""
+    """The tape with guards that inputs have these integer values, on which the structure
+    depends."""
     builder = Builder.after(tape, tape.name)
     builder.guards += tape.guards
     writer = Writer(builder)

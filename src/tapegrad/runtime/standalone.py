@@ -1,4 +1,4 @@
-"""Functions that stand alone: what derivatives are as Python source, without tapegrad."""
+"""Stand-alone functions: derivatives as Python source that runs without tapegrad."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ class StandAlone:
     """A compiled function for arguments of fixed shapes; see `tapegrad.standalone`.
 
     `source` is its readable Python source; `save(path)` writes a file that runs without tapegrad.
-    `tape` is what it computes of its leaves, and the arrays that it captured; None if it writes to
-    some of them.
+    `tape` is the tape of its leaves, with the captured arrays; None if it writes to its arguments.
     """
 
     def __init__(self, text: Text, tape: tuple[Tape, Sequence[np.ndarray]] | None) -> None:
@@ -61,7 +60,7 @@ class StandAlone:
         names["__name__"] = f"tapegrad.generated.{self._text.name}"
         for text in (self._text.source, self._text.compiling):
             file = f"<tapegrad {self._text.name} {next(_numbers)}>"
-            # Tracebacks and the compiler of the kernels find the lines there.
+            # Tracebacks and the kernels' compiler look up source lines there.
             linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
             weakref.finalize(self, linecache.cache.pop, file, None)
             exec(compile(text, file, "exec"), names)
@@ -81,12 +80,12 @@ class StandAlone:
 
     @property
     def source(self) -> str:
-        """The kernels and the function that calls them."""
+        """The source of the kernels and of the function that calls them."""
         return self._text.source
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Python file with this function in it, which needs NumPy, numba and SciPy only; if
-        the path ends in .c, one in C and its header, which need the C library."""
+        """Write a Python file with this function, which needs NumPy, numba and SciPy only. If the
+        path ends in .c, write a C file and its header, which need the C library."""
         stem, ending = os.path.splitext(os.fspath(path))
         target = language(ending)
         texts = {ending: self._text.whole()} if target is None else self._in(target)
@@ -95,7 +94,7 @@ class StandAlone:
                 file.write(text)
 
     def _in(self, target: Language) -> dict[str, str]:
-        """The files in another language, by the ends of their names."""
+        """The files in another language, as file ending -> text."""
         if self._tape is None:
             raise UnsupportedError(
                 f"{self.__name__} writes to its arguments, which is followed in Python alone. "
@@ -112,7 +111,7 @@ class StandAlone:
 
 
 def standalone(f: Callable[..., Any], args: Sequence[Any]) -> StandAlone:
-    """Trace, derive, schedule and compile; no cache."""
+    """Trace, differentiate, schedule and compile, without a cache."""
     if not callable(f):
         raise ArgumentError(f"standalone needs a function, not {f!r}")
     derived = f if isinstance(f, Derived) else Derived(f, Jit(), "always")
@@ -155,7 +154,7 @@ def standalone(f: Callable[..., Any], args: Sequence[Any]) -> StandAlone:
 def simplegrad(
     f: Callable[..., Any], args: Sequence[Any], checkpoint: str | int = "auto"
 ) -> StandAlone:
-    """The value of a function and its gradients, with respect to all arguments."""
+    """The value of a function and its gradients with respect to all arguments."""
     request = Request(f, args).check("simplegrad")
     parameters = argument_names(f, len(args))
     _check_arguments("simplegrad", parameters, args)
@@ -200,7 +199,7 @@ def _check_arguments(label: str, parameters: Sequence[str], args: Sequence[Any])
 
 
 def _check_outside(traced: Traced) -> None:
-    """An error for what a function does with the world around it, which a file can't."""
+    """Raise an error if the function has effects that a stand-alone one can't have."""
     if traced.draws is not None:
         raise RandomnessError(
             f"{traced.name} draws random numbers, which a function that stands alone can't "
@@ -222,7 +221,7 @@ def _built(
     result: Callable[[Sequence[Any]], Any],
     doc: str,
 ) -> StandAlone:
-    """The function of an optimised tape, which is called as `wanted` says where that is free."""
+    """The function of an optimised tape, named `wanted` if that name is free."""
     tape = replace(tape, name=wanted)
     program = schedule(tape)
     refuse_foreign_calls(program)
@@ -234,8 +233,8 @@ def _built(
 
 
 def _places(wanted: Sequence[str], args: Sequence[Any], program: Program) -> list[str]:
-    """The user's names, numbered where generated code says them of something else. An array that is
-    an argument by itself is called alike as a parameter and as the program's input."""
+    """The names of the parameters: the user's, numbered where generated code uses them otherwise.
+    An argument that is an array has the same name as a parameter and as the program's input."""
     cells = iter(program.plan.inputs)
     parameters = []
     for p, arg in zip(wanted, args, strict=True):

@@ -1,4 +1,4 @@
-"""Taylor coefficients along a line, and the Laplacian, which is made of second ones."""
+"""Taylor coefficients along a line, and the Laplacian, which is made of second coefficients."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tapegrad.tracing.runs.traced import Traced
 
 @dataclass(frozen=True)
 class Coefficients(Pushforward):
-    """The Taylor coefficients of t -> f(x + t d) up to an order. The direction d is passed behind
-    x, or, if it isn't `given`, it is 1 everywhere."""
+    """The Taylor coefficients of t -> f(x + t d) up to an order. The direction d is passed after x;
+    if it isn't `given`, it is 1 everywhere."""
 
     order: int = 1
     given: bool = True
@@ -80,15 +80,15 @@ class Coefficients(Pushforward):
         return (series, derivation.result(values)[1]) if self.has_aux else series
 
     def _still(self, x: Any) -> Any:
-        """The coefficients of a number on which the argument has no influence."""
+        """The coefficients of a number that doesn't depend on the argument."""
         if not isinstance(x, (bool, int, float, complex, np.generic)):
             return x
         return np.array([x, *[0] * self.order], np.result_type(x))
 
 
 def _stacked(tape: Tape, count: int, kept: Sequence[int], own: Sequence[int]) -> Tape:
-    """The tape of the outputs that are `kept`, and of the function's `own` with their coefficients
-    along a new first axis; of each order there are `count`."""
+    """The tape of the outputs `kept`, and of the outputs `own` with their coefficients along a new
+    first axis. There are `count` outputs for each order."""
     builder = Builder.after(tape, tape.name)
     builder.guards += tape.guards
     ends = [tape.outputs[k] for k in kept]
@@ -99,7 +99,8 @@ def _stacked(tape: Tape, count: int, kept: Sequence[int], own: Sequence[int]) ->
 
 @dataclass(frozen=True)
 class Laplacian(Gradient):
-    """The sum of the second derivatives of a scalar function by each element of its arguments."""
+    """The sum of the second derivatives of a scalar function with respect to each element of its
+    arguments."""
 
     name = "laplacian"
     pulls = False
@@ -132,11 +133,11 @@ class Laplacian(Gradient):
         return (found, derivation.result(values)[1]) if self.has_aux else found
 
 
-MOST_ROWS = 64  # as many unit vectors are directions at once, and n^2 numbers are in memory
+MOST_ROWS = 64  # up to so many unit vectors are computed at once, which takes n^2 numbers of memory
 
 
 def _at_once(tape: Tape, seeds: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Tape:
-    """Twice the sum of the one output of a tape for each unit vector in the place of `seeds`."""
+    """Twice the sum of the tape's output over all unit vectors as `seeds`."""
     size = sum(map(math.prod, shapes))
     rows, have = batch(tape, seeds, size)
     rows = with_rows(rows, have, size)
@@ -148,7 +149,7 @@ def _at_once(tape: Tape, seeds: Sequence[int], shapes: Sequence[tuple[int, ...]]
 
 
 def _one_by_one(tape: Tape, seeds: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Tape:
-    """The same as a loop over the unit vectors, which needs the memory of one direction."""
+    """`_at_once` as a loop over the unit vectors, which needs the memory of one direction only."""
     size = sum(map(math.prod, shapes))
     inner = Builder(tape.name)
     writer = Writer(inner)
@@ -175,7 +176,7 @@ def _one_by_one(tape: Tape, seeds: Sequence[int], shapes: Sequence[tuple[int, ..
 
 
 def _written(builder: Builder, tape: Tape, env: dict[Operand, Operand]) -> list[Operand]:
-    """The outputs of a tape whose calls are appended; `env` has what stands for its inputs."""
+    """Append the calls of a tape, and return its outputs. `env` maps its inputs to operands."""
     for call in tape.calls:
         outs = builder.again(call, [env.get(x, x) for x in call.operands])
         env.update(zip(call.outs, outs, strict=True))
@@ -184,7 +185,8 @@ def _written(builder: Builder, tape: Tape, env: dict[Operand, Operand]) -> list[
 
 
 def _behind(tape: Tape, further: Tape) -> Tape:
-    """A tape with the outputs of another one of the same inputs, which may capture more."""
+    """The tape with the outputs of another tape appended. That has the same inputs, and may capture
+    more."""
     builder = Builder.after(tape, tape.name)
     builder.guards += tape.guards
     own = len(tape.inputs)

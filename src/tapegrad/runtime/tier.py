@@ -1,13 +1,13 @@
-"""How a variant gets from being played to being compiled.
+"""Tiers: when a variant is played, and when it is compiled.
 
-A variant is played with NumPy until its machine code is there, which a compiler next door makes
-meanwhile: no call waits for it, unless asked to by `compile="always"`.
+A variant is played with NumPy until its machine code is ready, which the worker process makes
+meanwhile. No call waits for it, unless `compile="always"` asks for that.
 
-In the default mode a program is sent to the compiler when it has been called twice, or was played
-for a while, and a core is free. Where none is, since there is only one, or the compiler has others
-to do, it is sent when the time spent playing reaches what compiling is estimated to cost: the total
-is then never worse than about twice the better choice, without knowing how many calls will come
-(the ski-rental rule).
+In the default mode a program is sent to the compiler once it was called twice, or played for a
+while, if a core is free. If none is free, because there is only one or the compiler is busy, it is
+sent when the time spent playing reaches the estimated cost of compiling. Then the total is at most
+about twice that of the better choice, without knowing how many calls will come (the ski-rental
+rule).
 """
 
 from __future__ import annotations
@@ -32,29 +32,28 @@ if TYPE_CHECKING:
     from tapegrad.compiler.job import Job
     from tapegrad.ir.tape import Tape
 
-SLOW = 2.0  # seconds of compiling that are worth a word
-LONG = 0.02  # seconds of playing after which a program needn't be called twice
+SLOW = 2.0  # seconds of compiling after which the user is told
+LONG = 0.02  # seconds of playing after which one call is enough
 
 
 class Tier:
-    """The way of one tape to machine code. `mode` is how it is compiled: "auto", "always" or
-    "never"."""
+    """The progress of one tape from played to compiled. `mode` is "auto", "always" or "never"."""
 
     def __init__(self, tape: Tape, mode: str, name: str) -> None:
         self.tape = tape
         self.mode = mode
-        self.name = name  # of the derived function
+        self.name = name  # the derived function's name
         self.calls = 0
         self.played = 0.0  # seconds
-        self.sought = False  # on disk
+        self.sought = False  # whether code was looked for on disk
         self.failed = False
-        self.anew = False  # what is on disk is useless
-        self.event = ""  # how the code was come by, as it is counted
-        self.kernels = 0  # that were compiled for it
+        self.anew = False  # whether the code on disk is useless
+        self.event = ""  # the count for the code's origin
+        self.kernels = 0  # number of kernels compiled for it
         self.job: Job | None = None
         self.found: Executable | None = None
-        self.is_shared = False  # by variants with other arrays from outside ...
-        self.entry: Any = None  # ... a way into the code that holds none, for them to bind
+        self.is_shared = False  # by variants with other captured arrays ...
+        self.entry: Any = None  # ... an entry without captured arrays, for them to bind
 
     @cached_property
     def packed(self) -> Packed:
@@ -62,21 +61,22 @@ class Tier:
 
     @cached_property
     def kept_as(self) -> str | None:
-        """The key under which the code is kept on disk, if it is."""
+        """The key under which the code is kept on disk, or None."""
         from tapegrad.compiler import kept
 
         return kept.key_of(self.packed)
 
     @cached_property
     def price(self) -> float:
-        """The seconds of playing after which it is compiled where no core is free."""
+        """The seconds of playing after which it is compiled even if no core is free."""
         from tapegrad.schedule.cost import seconds_to_compile
 
         return seconds_to_compile(self.tape)
 
     @property
     def compiling(self) -> bool:
-        """Whether the compiler is at it: who asks, and makes no call, may wait for the answer."""
+        """Whether it is being compiled. Takes an answer that has arrived: the user may be waiting
+        for it without making calls."""
         job = self.job
         if job is not None and not job.done:
             from tapegrad.compiler.client import client
@@ -88,12 +88,12 @@ class Tier:
 
     @property
     def is_played(self) -> bool:
-        """Whether there is no machine code, and none to come."""
+        """Whether there is no machine code, and there won't be any."""
         return self.found is None and (self.mode == "never" or self.failed)
 
     @property
     def why_played(self) -> str:
-        """Why there is no machine code."""
+        """The reason why there is no machine code."""
         if self.mode == "never":
             return 'compile="never"'
         if self.failed:
@@ -103,7 +103,7 @@ class Tier:
         return "it is compiled when it has been called more often"
 
     def executable(self, wait: bool = False) -> Executable | None:
-        """The machine code, if it is there, or is to be waited for."""
+        """The machine code, if it is ready or is to be waited for."""
         wait = wait or self.mode == "always"
         if self.found is not None:
             return self.found
@@ -142,13 +142,13 @@ class Tier:
         return job.executable()
 
     def refuse(self, error: str) -> None:
-        """The machine code can't be used. What was on disk is compiled anew."""
+        """The machine code can't be used. If it came from disk, it is compiled again."""
         if self.event == "compiles":
             self.fail(error)
         self.job, self.found, self.entry, self.anew = None, None, None, True
 
     def _tell(self, job: Job) -> None:
-        """Say to the program that waits, once, that it takes long."""
+        """Log once that compiling takes long, while the program waits."""
         if not job.done and not job.told and time.monotonic() - job.started > SLOW:
             job.told = True
             log.warn(f"{self._shown()} has been compiling for {SLOW:g} s")
@@ -158,8 +158,8 @@ class Tier:
         return f"{self.name}, a tape of {len(self.tape.calls)} calls{at_source(source)},"
 
     def settle(self, executable: Executable) -> Event | None:
-        """The machine code is in use: what led there isn't needed any more. How it was come by;
-        None if it was in use before."""
+        """Note that the machine code is in use, and free what led there. Returns the event; None if
+        it was in use before."""
         if self.found is not None:
             return None
         self.found = executable
@@ -175,7 +175,7 @@ class Tier:
         return Event("compile", text, {**told, "seconds": times.get("all", 0.0)})
 
     def _kept(self) -> Executable | None:
-        """The code that an earlier process left for this tape."""
+        """The code that an earlier process left on disk for this tape."""
         if disk.location() is None:
             return None
         try:
@@ -187,7 +187,7 @@ class Tier:
 
             content = kept.find(kept.named(self.kept_as))
             return None if content is None else decoded(content, self._opaque())
-        except Exception as error:  # whatever is wrong with the file: the code is compiled anew
+        except Exception as error:  # whatever is wrong with the file, the code is compiled again
             let_through(error)
             return None
 
@@ -202,23 +202,23 @@ class Tier:
             self.job = client.submit(self.packed, self.kept_as, self.anew)
 
     def fail(self, error: str) -> None:
-        """It can't be compiled."""
+        """Compiling failed."""
         self.failed = True
         if self.mode == "always":
             raise InternalError(f"{self.name} couldn't be compiled. {error}")
-        # The tape is right without being compiled; it only stays slower.
+        # The played tape gives the right result; it is only slower.
         text = f"{self.name} couldn't be compiled and is played with NumPy instead"
-        if "its process ended" not in error:  # somebody may have ended it
+        if "its process ended" not in error:  # somebody may have killed it
             text += ". Please report this as a fault of tapegrad"
         try:
             warnings.warn(f"{text}: {error}", RuntimeWarning, stacklevel=5)
-        except RuntimeWarning:  # made an error, which the call is none of
+        except RuntimeWarning:  # warnings are errors, but the call is fine
             log.warn(f"{text}: {error}")
 
     # ---- after a call
 
     def note(self, seconds: float) -> None:
-        """A call was played, and took so long."""
+        """Record a played call and its time, and send the tape to the compiler if that pays."""
         self.calls += 1
         self.played += seconds
         if self.mode != "auto" or self.failed or (self.job is not None and not self.job.lost):
@@ -231,13 +231,14 @@ class Tier:
         else:
             pays = self.calls > 1 or self.played > LONG
         if pays and client.pending:
-            client.look()  # whoever wanted what is there may never have called again
+            client.look()  # answers may be there for functions that weren't called again
         if pays and (client.pending < max(1, cores - 1) or self.played > self.price):
             self._submit()
 
 
 def foresee(mode: str) -> None:
-    """Start the compiler, which takes as long as many a program, if it is likely to be wanted."""
+    """Start the compiler if it is likely to be needed. Starting it takes as long as compiling many
+    a program."""
     if mode == "always" or (mode == "auto" and available_cores() > 1):
         load(NEXT_DOOR)
         from tapegrad.compiler.client import client

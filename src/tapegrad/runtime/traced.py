@@ -1,4 +1,4 @@
-"""One way in: how every transformation has a user's function traced."""
+"""Tracing of users' functions, as all transformations do it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def is_inside(request: Request) -> bool:
-    """Whether a call is part of another trace, whose observer follows it."""
+    """Whether a call is part of another trace, which is observed itself."""
     return bool(tracing_depth()) or any(isinstance(x, Tracer) for x in request.leaves)
 
 
@@ -36,11 +36,13 @@ def observed(
     again: bool = False,
     in_vain: int = 0,
 ) -> tuple[T, Observer]:
-    """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
-    function at the bottom; users' rules that `make` calls are observed as it is. Later calls may do
-    `again` what the run does outside. What `in_vain` says stands at `pipeline.trace`."""
+    """The result of `make` for the trace of a call, and the observer of the run.
+
+    `root` is the innermost function; users' rules that `make` calls are observed like it. If
+    `again`, later calls may repeat the run's effects. For `in_vain` see `pipeline.trace`.
+    """
     choices = Choices()
-    before: list[Observer] = []  # of runs that went for nothing: what they have done is done
+    before: list[Observer] = []  # observers of runs that were given up, whose effects have happened
 
     def run(clocks: Clocks) -> tuple[T, Observer]:
         outer = following.observer
@@ -52,7 +54,7 @@ def observed(
                 raise refusal from None
             raise
         finally:
-            following.observer = outer  # an interrupt may have kept the observer from leaving
+            following.observer = outer  # an interrupt may have skipped the observer's exit
 
     def followed(clocks: Clocks) -> tuple[T, Observer]:
         answers.renew()
@@ -87,7 +89,7 @@ def observed(
         except (TapegradError, TypeError):
             if not clocks.are_read:
                 raise
-        # Something can't be done with what a clock shows: that is plain, and the tape is used once.
+        # A traced clock reading doesn't work here: use plain numbers, and the tape once only.
         return run(Clocks(are_inputs=False))
 
     try:
@@ -98,8 +100,8 @@ def observed(
 
 
 def traced(request: Request, make: Callable[[Traced], T]) -> T:
-    """What `make` makes of the trace of a call that is answered once, so it doesn't matter what the
-    run read."""
+    """The result of `make` for the trace of a call that is answered once, so that the run's reads
+    don't matter."""
     if is_inside(request):
         return make(trace(request))
     made, observer = observed(request.f, request, make)

@@ -1,8 +1,8 @@
-"""What can be made of a function: each transformation is a class.
+"""Transformations of functions, such as `Gradient` and `Jit`, each of which is a class.
 
-A transformation chooses among a call's arguments, before the call is traced; derives a tape, whose
-outputs are all that the result needs; and assembles the result from the values of these outputs.
-The pipeline is loaded with the first call.
+A transformation selects among a call's arguments, before the call is traced. It derives a tape,
+whose outputs are all that the result needs. It assembles the result from the values of these
+outputs. The pipeline is loaded at the first call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Halves = Sequence[np.dtype | None]  # dtypes of half precision, and None for all
 
 @dataclass(frozen=True)
 class Selection:
-    """The arguments that a derivative is taken with respect to: the numbers of the tape's inputs,
+    """The arguments with respect to which a derivative is taken: the numbers of the tape's inputs,
     the structure of each argument, and which of its leaves have a derivative."""
 
     wrt: Sequence[int] = ()
@@ -41,54 +41,52 @@ class Selection:
 
 
 class Transformation:
-    """A kind of function to be made of another one. Its instances are keys of caches."""
+    """A way to derive a function from another one. Instances are keys of caches."""
 
     name: ClassVar[str]
-    mirrors: ClassVar[bool] = True  # whether results are trees of the tape's outputs, and no more
-    alike: ClassVar[bool] = False  # whether Python's floats are as good as np.float64
-    pulls: ClassVar[bool] = (
-        False  # whether what the tape gives besides is a cotangent of each input
-    )
-    further: ClassVar[Sequence[str]] = ()  # what arguments behind the function's own are called
+    mirrors: ClassVar[bool] = True  # whether results are plain trees of the tape's outputs
+    alike: ClassVar[bool] = False  # whether Python's floats are taken for np.float64
+    pulls: ClassVar[bool] = False  # whether the tape's further outputs are cotangents of the inputs
+    further: ClassVar[Sequence[str]] = ()  # names of arguments after the function's own
 
     def check(self, f: Callable[..., Any]) -> None:
-        """An `ArgumentError` if it can't be made of this function."""
+        """Raise an `ArgumentError` if the transformation doesn't apply to this function."""
 
     def numbers_names(self) -> bool:
-        """Whether a call's arguments are those of the function, and what is passed by name may as
-        well be passed by position."""
+        """Whether a call's arguments are the function's, so that keyword arguments may be passed by
+        position."""
         return False
 
     def completed(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A call's arguments, with those that it concerns among the defaults of the function."""
+        """A call's arguments, completed by the defaults that the transformation selects."""
         return args, kwargs
 
     def within(self, request: Request) -> Request:
-        """The call that is traced, in a call of what is made of the function."""
+        """The call of the function that is traced, for a call of the derived function."""
         return request
 
     def select(self, request: Request) -> Selection:
-        """What of the arguments it concerns; an `ArgumentError` if that can't be."""
+        """The selected arguments. Raises an `ArgumentError` if that fails."""
         return Selection()
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
-        """The tape that answers; one that isn't `final` becomes part of another trace, where it may
-        be differentiated again: users' rules and stopped gradients stay on it."""
+        """The derivation of a trace. If it isn't `final` it becomes part of another trace, where it
+        may be differentiated again: then users' rules and stopped gradients stay on it."""
         raise NotImplementedError
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
-        """The result, of the values of the tape's outputs."""
+        """The result, from the values of the tape's outputs."""
         raise NotImplementedError
 
     def written(self, derivation: Derivation, marks: Sequence[Any]) -> Any:
-        """The same of marks that stand for these, as source says it."""
+        """The result with `marks` in place of the values, for generated source."""
         return self.assemble(derivation, marks)
 
     def halves(self, derivation: Derivation, given: Halves) -> Halves:
-        """In which dtypes of half precision the first outputs are kept, if in such; and the
-        arguments."""
+        """The half-precision dtypes in which the first outputs are stored, and cotangents of
+        arguments; None for others."""
         results = dict(enumerate(derivation.traced.halves))
         kept = [results.get(k) for k in derivation.kept]
         return [*kept, *[given[k] for k in derivation.selection.wrt if self.pulls]]
@@ -96,7 +94,7 @@ class Transformation:
     # ---- inside another trace
 
     def inside(self, request: Request) -> Any:
-        """The result of a call that is part of another trace."""
+        """The result of a call within another trace."""
         from tapegrad.pipeline import trace
 
         selection = self.select(request.check(self.name))
@@ -105,8 +103,7 @@ class Transformation:
         return self.recorded(request, self.derive(trace(call), selection, final=False))
 
     def recorded(self, request: Request, derivation: Derivation) -> Any:
-        """The result of a call, whose tape is recorded in the trace of its arguments, or of what it
-        reaches."""
+        """The result of a call whose tape is recorded in the running trace."""
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
         values = replay(derivation.tape, [*inputs, *derivation.traced.captured])
         results = [own_result(x) for x in values]
@@ -121,43 +118,43 @@ class Transformation:
 
 @dataclass(eq=False)
 class Derivation:
-    """What a transformation makes of a trace: a tape, whose first outputs are those numbered `kept`
-    of the trace's own. The inputs are the trace's, with its captured ones."""
+    """The tape that a transformation derives from a trace. Its first outputs are the trace's
+    outputs numbered `kept`. Its inputs are the trace's, including captured ones."""
 
     transformation: Transformation
     tape: Tape
     traced: Traced
     selection: Selection
     kept: Sequence[int]
-    computed: Computed | None = None  # with the trace, where that is all that the tape computes
+    computed: Computed | None = None  # the trace's own values, if the tape computes nothing else
 
     def __post_init__(self) -> None:
-        # What the trace depends on in the arrays from outside, besides what they hold. A tape that
-        # reaches an outer trace's values is part of that trace, and isn't kept.
+        # The keys of captured arrays: all that the trace depends on except their values. A tape
+        # that captures an outer trace's values is part of that trace, and isn't kept.
         captured = () if self.traced.has_tracers else self.traced.captured
         self.outside = [leaf_key(x) for x in captured]
         first = len(self.traced.tape.outputs) - self.traced.left
-        # Where among the values of the tape's outputs those are that a call leaves outside.
+        # The outputs whose values a call leaves outside.
         self.left = [k for k, at in enumerate(self.kept) if at >= first]
 
     def with_arrays(self, captured: tuple[Any, ...]) -> Derivation:
-        """The same with other arrays from outside, of the same kinds, or without any."""
+        """The derivation with other captured arrays of the same kinds, or without any."""
         found = copy.copy(self)
         found.traced = replace(self.traced, captured=captured)
         return found
 
     def assemble(self, values: Sequence[Any]) -> Any:
-        """The result in the user's terms, of the values of the tape's outputs."""
+        """The result for the user, from the values of the tape's outputs."""
         return self.transformation.assemble(self, values)
 
     def result(self, values: Sequence[Any]) -> Any:
-        """The function's own result, of the values of the tape's outputs; None stands in it for
-        what wasn't kept."""
+        """The function's own result, from the values of the tape's outputs. None for values that
+        weren't kept."""
         at = dict(zip(self.kept, values, strict=False))
         return self.traced.rebuild([at.get(k) for k in range(len(self.traced.tape.outputs))])
 
     def gradients(self, values: Sequence[Any]) -> list[Any]:
-        """The cotangent of each selected argument, with None for leaves that have none."""
+        """The cotangent of each selected argument. None for leaves without one."""
         found = iter(values[len(self.kept) :])
         each = zip(self.selection.structures, self.selection.real, strict=True)
         return [unflatten(s, [next(found) if yes else None for yes in real]) for s, real in each]
@@ -186,12 +183,10 @@ class Jit(Transformation):
 
 @dataclass(frozen=True)
 class Changed(Jit):
-    """A function whose tape is another one, which `change` makes of it."""
+    """A function whose tape is replaced by `change` of it."""
 
     change: Callable[[Tape], Tape] = field(kw_only=True, default=lambda tape: tape)
-    inner: bool = field(
-        kw_only=True, default=True
-    )  # whether tapes that calls hold are changed, too
+    inner: bool = field(kw_only=True, default=True)  # whether sub-tapes are changed, too
 
     name = "transform"
 
@@ -208,7 +203,7 @@ class Changed(Jit):
         return replace(super().derive(found, selection, final), computed=None)
 
     def _changed(self, before: Tape, what: str) -> Tape:
-        """Another tape, and before that others for those that its calls hold."""
+        """The changed tape, whose sub-tapes were changed first."""
         if self.inner:
             before = with_inner(before, lambda tape: self._changed(tape, what))
         after = self.change(before)
@@ -225,15 +220,15 @@ class Changed(Jit):
 
 @dataclass(frozen=True)
 class Inputs(Selection):
-    """The numbers of the tape's inputs, for each leaf of each positional argument."""
+    """The number of the tape's input for each leaf of each positional argument."""
 
     numbers: Sequence[Sequence[int | None]] = ()
 
 
 @dataclass(frozen=True)
 class Into(Jit):
-    """The function itself. Parts of its result, a tuple, may be written where arguments of the same
-    structure lie: `into` has the number of each such part, and that of the argument."""
+    """The function itself, whose result is a tuple. Parts of the result may be written into
+    arguments of the same structure: `into` has (number of the part, number of the argument)."""
 
     into: tuple[tuple[int, int], ...] = ()
 
@@ -251,7 +246,7 @@ class Into(Jit):
         return found
 
     def _pairs(self, traced: Traced, selection: Inputs) -> Iterator[tuple[int, int]]:
-        """The outputs of the tape that may lie where inputs do, by numbers."""
+        """(output, input) numbers of the tape's outputs that may be written into inputs."""
         outputs = [_Output(k) for k in range(len(traced.tape.outputs))]
         parts = traced.rebuild(outputs)
         for number, argument in self.into:
@@ -263,30 +258,30 @@ class Into(Jit):
 
 
 class _Output:
-    """Stands for an output of a tape in a result: a leaf."""
+    """A leaf that stands for an output of a tape."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-FEWER = ("sqrt", 16, 4, 2)  # checkpoints of loops that keep less and less
+FEWER = ("sqrt", 16, 4, 2)  # values of `checkpoint` with which loops keep less and less
 
 
 @dataclass(frozen=True)
 class Gradient(Transformation):
-    """The gradient of a scalar function, by reverse mode; with `has_aux` also what the function
-    returns besides its value."""
+    """The gradient of a scalar function, by reverse mode. With `has_aux` the function's auxiliary
+    result is returned too."""
 
     name = "grad"
     argnums: Argnum | tuple[Argnum, ...] = 0
     has_aux: bool = False
     checkpoint: str | int = "auto"
     max_bytes: int | None = field(default=None, kw_only=True)
-    compile: str = field(default="auto", kw_only=True)  # whose memory has at most so many bytes
-    watched: bool = field(default=False, kw_only=True)  # by a hook, which sees the value's making
+    compile: str = field(default="auto", kw_only=True)  # the mode for which `max_bytes` holds
+    watched: bool = field(default=False, kw_only=True)  # by a hook, which is shown the value too
 
     pulls: ClassVar[bool] = True
-    second: ClassVar[bool] = False  # whether it is of second order
+    second: ClassVar[bool] = False  # whether this is a second derivative
 
     @property
     def _chosen(self) -> Chosen:
@@ -310,7 +305,7 @@ class Gradient(Transformation):
         inputs = itertools.count()
         numbers = [[next(inputs) if is_traced(x) else None for x in leaves] for leaves, _ in trees]
         places = self._chosen.places(request)
-        if self.second and len(set(places)) < len(places):  # of one with respect to the other?
+        if self.second and len(set(places)) < len(places):  # mixed or repeated?
             raise ArgumentError(
                 f"{self.name} of {request.name}: argnums is {self.argnums}, which says an argument "
                 "twice. Say each once"
@@ -328,7 +323,7 @@ class Gradient(Transformation):
         return Selection(wrt, [trees[p][1] for p in places], real)
 
     def arguments(self, request: Request) -> list[Any]:
-        """The arguments that the derivative is taken with respect to."""
+        """The arguments with respect to which the derivative is taken."""
         each = [*request.args, *[request.kwargs[name] for name in sorted(request.kwargs)]]
         return [each[p] for p in self._chosen.places(request)]
 
@@ -352,8 +347,8 @@ class Gradient(Transformation):
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def _within(self, derived: Callable[..., Tape], most: int, name: str) -> Tape:
-        """A finished tape of which a call takes no more than so many bytes: the first that is
-        found, of loops that keep less and less."""
+        """A finished tape that takes at most `most` bytes: the first one found, with loops that
+        keep less and less."""
         from tapegrad.differentiate.budget import Least
         from tapegrad.pipeline import finished, within
 
@@ -373,14 +368,14 @@ class Gradient(Transformation):
         )
 
     def kept(self, traced: Traced) -> list[int]:
-        """The outputs of the trace that are wanted besides the gradients: of its result, and those
-        that a call leaves outside."""
+        """The trace's outputs that are needed besides the gradients: parts of its result, and
+        values that a call leaves outside."""
         count = len(traced.tape.outputs)
         left = range(count - traced.left, count)
         return sorted({at for at in (*self._wanted(traced.outputs), *left) if at is not None})
 
     def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
-        """Which outputs of its result are wanted besides the gradients."""
+        """The outputs of the result that are needed besides the gradients."""
         if self.watched:
             return outputs
         return [at for at in outputs if at != outputs[0]] if self.has_aux else []
@@ -396,7 +391,7 @@ class Gradient(Transformation):
 
 @dataclass(frozen=True)
 class ValueAndGradient(Gradient):
-    """The value, and the gradient; see `Gradient`."""
+    """The value and the gradient; see `Gradient`."""
 
     name = "value_and_grad"
 
@@ -411,11 +406,11 @@ class ValueAndGradient(Gradient):
 
 
 def with_loss(traced: Traced) -> tuple[Tape, int]:
-    """The tape of a function that returned a loss first, with that loss as a scalar for its first
-    output, and how many outputs come before the function's own.
+    """The tape with the loss, which the function returned first, as a scalar first output; and the
+    number of outputs before the function's own.
 
-    A number that the function returned is a constant, on which no argument has an influence; an
-    array of one element is a loss as the scalar in it is.
+    If the loss is a plain number, it is a constant without dependence on any argument. An array of
+    one element counts as the scalar in it.
     """
     tape, at = traced.tape, traced.outputs[0]
     if at is None:
@@ -431,8 +426,8 @@ def with_loss(traced: Traced) -> tuple[Tape, int]:
 
 
 def with_constants(traced: Traced) -> Traced:
-    """The trace with real and complex numbers among the result's leaves that don't depend on the
-    arguments as outputs of the tape, which have derivatives: zeros."""
+    """The trace with an output for each real or complex number in the result that doesn't depend on
+    the arguments. So these have derivatives, which are zeros."""
     tape, count = traced.tape, len(traced.tape.outputs) - traced.left
     outputs = list(traced.outputs)
     numbers: list[Literal] = []
@@ -450,8 +445,8 @@ def with_constants(traced: Traced) -> Traced:
 
 
 def with_captured(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
-    """A tape that was derived from a trace, and the trace: arrays that users' rules reached become
-    captured inputs, as those are that the function reached."""
+    """The derived tape and the trace, where arrays that users' rules captured become captured
+    inputs like those that the function captured."""
     if not tape.captured:
         return tape, traced
     traced = replace(traced, captured=(*traced.captured, *tape.captured))

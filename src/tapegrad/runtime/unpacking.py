@@ -1,6 +1,7 @@
-"""The lines of an entry that take the user's arguments apart, and what results are put together of.
+"""The lines of an entry that unpack the user's arguments, and the expressions of its results.
 
-Each says what the arguments of this variant are: their containers, types, dtypes and layouts.
+They check that the arguments are of the variant's kind: their containers, types, dtypes and
+layouts.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from tapegrad.tracing.memory.aliasing import lie_apart
 
 
 class NotSimple(Exception):
-    """The arguments or results have a structure that no entry is generated for."""
+    """The arguments or results have a structure for which no entry is generated."""
 
 
 class Unpacker:
-    """Writes the lines that take arguments apart and check that they are of the variant's kind."""
+    """Writes the lines that unpack arguments and check that they are of the variant's kind."""
 
     def __init__(self, text: Any, alike: bool = False) -> None:
         self.text = text
-        self.alike = alike  # whether Python's floats are as good as np.float64
+        self.alike = alike  # whether Python's floats are taken for np.float64
         self.lines: list[str] = []
         self.inputs = iter(text.driver.inputs)
 
@@ -44,7 +45,7 @@ class Unpacker:
         self.lines += self.text.missed(condition)
 
     def _said(self, x: Any) -> str:
-        """The name of a type or function."""
+        """The name of a type or function in the source."""
         return self.text.named(x.__name__, x)
 
     def unpack_arguments(self, place: str, args: Sequence[Any]) -> None:
@@ -56,7 +57,8 @@ class Unpacker:
         take_apart(place, tree, self._enter)
 
     def _enter(self, place: str, x: Any) -> str | None:
-        """Check what is there; the name of a container, whose parts come next."""
+        """Check a value. Returns the name of a container, whose parts come next; None for
+        others."""
         if is_traced(x):
             self._leaf(place, x)
             return None
@@ -86,14 +88,15 @@ class Unpacker:
             types = f"{{*{self._said(map)}({self._said(type)}, {place})}}"
             one = self.text.named("key_types", {key_type})
             self._miss_if(f"{kind} or [*{place}] != {list(x)!r}")
-            if x:  # equal keys may be of other types: 1, 1.0 and True
+            if x:  # equal keys may differ in type: 1, 1.0 and True
                 self._miss_if(f"{types} != {one}")
         else:
             self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
         return place
 
     def _parts(self, given: str, x: Any) -> None:
-        """Have a function take this apart: into branches, and what must be as it was."""
+        """Flatten an instance with its class's function, into branches and data that must be
+        unchanged."""
         kind, place = self._said(type(x)), self.text.scope.fresh("a")
         self._miss_if(f"{self._said(type)}({given}) is not {kind}")
         how = tree_of(type(x))
@@ -129,7 +132,7 @@ class Unpacker:
             self._miss_if(f"{other} or {name}.shape or {name}.dtype != {dtype}")
             self.lines.append(f"{name} = {name}.item()")
         elif kind is int:
-            above = "" if given.checked else f" < {2**63}"  # a kernel would say that it is beyond
+            above = "" if given.checked else f" < {2**63}"  # a kernel checks larger ones
             self._miss_if(f"{other} or not {-(2**63)} < {name}{above}")
         else:
             self._miss_if(other)
@@ -138,12 +141,12 @@ class Unpacker:
 
 
 class Holding:
-    """A result that holds `residuals`, which are outputs."""
+    """A result that holds `residuals`, which are outputs of the tape."""
 
     residuals: list[Any]
 
     def holding(self, residuals: list[Any]) -> Holding:
-        """Another one like it, with these."""
+        """A copy with these residuals."""
         made: Holding = object.__new__(type(self))
         vars(made).update(vars(self))
         made.residuals = residuals
@@ -181,14 +184,14 @@ def said_of(text: Any, x: Any) -> str | None:
 
 
 def has_called(x: Any) -> bool:
-    """Whether functions take this apart that generated code may call."""
+    """Whether this is an instance whose functions generated code may call."""
     how = tree_of(type(x))
     return isinstance(how, Fields) or (isinstance(how, Functions) and how.called)
 
 
 def own(written: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Arrays that a kernel writes into: the caller's, but copies of those that can't be written to,
-    or that share memory with another one that it is given."""
+    """The arrays that a kernel writes into. Those that are read-only, or share memory with another
+    array of the call, are replaced by copies."""
     shared: set[int] = set()
     if not lie_apart(arrays):
         at = [x.__array_interface__["data"][0] for x in arrays]
@@ -206,7 +209,7 @@ def is_plain(x: np.ndarray) -> bool:
 
 
 def fits(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """What a kernel asks of an array that it takes."""
+    """Whether an array is what a kernel takes."""
     return (
         type(x) is np.ndarray
         and x.shape == shape

@@ -1,6 +1,6 @@
-"""Variants: the tape that answers calls of one kind, on one path through the function.
+"""Variants: tapes that answer calls of one kind, on one path through the function.
 
-A variant is played with NumPy until its machine code is there; see `tier`.
+A variant is played with NumPy until its machine code is ready; see `tier`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,18 @@ from tapegrad.tracing.runs.traced import Traced, plain_value
 if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
 
-OFTEN = 3  # calls out of range, after which sums keep their order
-OFTEN_PLAYED = (
-    16  # calls; to write an entry takes as long as so many save. `run` writes its own later
-)
-# What plays tapes in this thread instead of `run`, if somebody watches: see `runtime.watched`
+OFTEN = 3  # calls out of range after which sums keep their order
+OFTEN_PLAYED = 16  # calls; generating an entry takes as long as so many calls save
+# The function that plays tapes in this context instead of `run`, for `runtime.watched`
 watching: ContextVar[Callable[..., Any] | None] = ContextVar("watching", default=None)
-PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
+PASSES = 5e-4  # seconds for each call of a tape: about the time to optimise it
 
 
 class Variant:
-    """A derivation, what it depends on besides its guards, and what answers calls by it.
+    """A derivation, the state that it depends on besides its guards, and the entries for its calls.
 
-    `state` is what the function found outside: the variant holds while it does. `entry` is the way
-    into its machine code, once that is there.
+    `state` is what the function read outside: the variant holds while it is unchanged. `entry`
+    leads to the machine code, once that is ready.
     """
 
     def __init__(
@@ -67,32 +65,32 @@ class Variant:
         self.tier = Tier(self.tape, compile, label) if tier is None else tier
         self.entry: Entry | None = None
         self.playing: Playing | None = None
-        self.is_rare = False  # whether each of the last calls took another path
-        self.optimised = False  # whether what is played is the tape as it would be compiled
-        self.runs = 0  # in which it was played
+        self.is_rare = False  # whether each of the last calls took a new path
+        self.optimised = False  # whether `tape` is optimised as it would be for compiling
+        self.runs = 0  # number of played calls
         self.out_of_range = 0
-        self.broken: Guard | None = None  # the last one that didn't hold when it was played
+        self.broken: Guard | None = None  # the last guard that failed in a played call
 
     @property
     def finished(self) -> Tape:
-        """The tape as it is compiled. It is kept with the tape, which other variants may have."""
+        """The tape as it is compiled. It is cached with the tape, which variants may share."""
         if self.optimised:
             return self.tape
         return _finished(self.tape)
 
     @property
     def shown(self) -> Tape:
-        """The tape as it is compiled, with what is known of its machine code."""
+        """The tape as it is compiled, with the axes that are of any length in its machine code."""
         found = self.tier.found
         return self.finished if found is None else replace(self.finished, axes=tuple(found.axes))
 
     # ---- answering
 
     def answer(self, root: Any, request: Request, fresh: bool = False) -> tuple[Any] | None:
-        """The result in a 1-tuple, or None if a guard doesn't hold; a `fresh` variant was just
-        traced with these arguments, and has drawn its random numbers."""
+        """The result in a 1-tuple, or None if a guard fails. A `fresh` variant was just traced with
+        these arguments, and has drawn its random numbers."""
         found = self._found(root, request, fresh)
-        self.derivation.computed = None  # the run's results may be large
+        self.derivation.computed = None  # the trace's results may be large
         if found is not None and self.entry is None:
             self.runs += 1
             if self.runs >= OFTEN_PLAYED:
@@ -125,11 +123,11 @@ class Variant:
         if self.tape.into:
             places = [leaves[at] for _, at in self.tape.into]
             check_places(traced.name, places, traced.captured)
-        # Of what may never be called again no code is looked for on disk, nor in calls that try it.
+        # If the variant may never be called again, its code isn't looked for on disk yet.
         waits = self.is_rare and self.runs < 2 and self.tier.mode == "auto"
         if not (self.state.never or waits):
             self._enter(request)
-        entry = self.entry  # another thread may drop it
+        entry = self.entry  # another thread may remove it
         if entry is not None:
             try:
                 return (entry.call_flat(leaves, taken),)
@@ -138,7 +136,8 @@ class Variant:
             except Miss:
                 if not fresh:
                     return None
-                # The last bits of a number, which machine code may round otherwise, have decided.
+                # A guard depends on the last bits of a number, which machine code may round
+                # differently.
         return self._play(leaves, fresh, taken)
 
     def _play(self, leaves: Sequence[Any], fresh: bool, taken: Taken) -> tuple[Any] | None:
@@ -161,7 +160,7 @@ class Variant:
                 or (isinstance(error, TapegradError) and not isinstance(error, TapeError))
             ):
                 raise
-            return None  # a new trace tells the user where, or takes the path without it
+            return None  # a new trace shows the user where, or follows a path without the error
         if broken is not None:
             self.broken = broken
             return None
@@ -173,7 +172,7 @@ class Variant:
         return (self.derivation.assemble(values),)
 
     def _play_often(self, request: Request) -> None:
-        """Have calls find the tape as one function first."""
+        """Make calls try the tape as one Python function first."""
         if self.playing is None or self.playing.tape is not self.tape:
             if self.state.never or self.traced.written or not can_be_played(self.tape):
                 return
@@ -183,8 +182,8 @@ class Variant:
             self.front.first(self.playing)
 
     def goes_on(self, playing: Playing, seconds: float) -> bool:
-        """Whether calls go on to find the tape as one function, which took so long since this was
-        asked before. They don't if there is machine code, or the tape is another one by now."""
+        """Whether calls still use the tape as one Python function, which took `seconds` since the
+        last report. They don't if there is machine code, or another tape by now."""
         self._note(seconds)
         if playing is not self.playing or playing.tape is not self.tape or self.entry is not None:
             self.front.drop(playing)
@@ -194,12 +193,12 @@ class Variant:
         return tier.is_played or is_loading_machine_code() or tier.executable() is None
 
     def _fits_outside(self) -> bool:
-        """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
-        with: all can be changed in place."""
+        """Whether the captured arrays have the shapes, dtypes and layouts of the trace: all can be
+        changed in place."""
         return [leaf_key(x) for x in self.traced.captured] == self.derivation.outside
 
     def _note(self, seconds: float) -> None:
-        """A call was played, and took so long. A tape that nobody compiles is optimised once it was
+        """Record a played call and its time. A tape that won't be compiled is optimised once it was
         played for longer than that takes."""
         self.tier.note(seconds)
         if self.tier.mode == "never" and self.tier.played > PASSES * len(self.tape.calls):
@@ -208,8 +207,9 @@ class Variant:
     # ---- machine code
 
     def _order(self) -> None:
-        """The machine code's order of sums isn't NumPy's where that counts, so it wants the tape to
-        be played. If that happens again, it is compiled with all sums in NumPy's order."""
+        """Handle numbers out of range, for which the machine code's order of sums differs from
+        NumPy's, so that the tape is played. If this repeats, it is compiled with all sums in
+        NumPy's order."""
         self.out_of_range += 1
         if self.out_of_range < OFTEN:
             return
@@ -221,8 +221,8 @@ class Variant:
                 self.tier = Tier(tape, self.tier.mode, self.tier.name)
 
     def _enter(self, request: Request, wait: bool = False) -> None:
-        """Use the machine code, if it is there, or is to be waited for. In the middle of loading
-        its linker it isn't."""
+        """Use the machine code, if it is ready or is to be waited for; not while its linker is
+        being loaded."""
         if self.entry is not None or self.tier.is_played or is_loading_machine_code():
             return
         while self.entry is None and (executable := self.tier.executable(wait)) is not None:
@@ -240,11 +240,11 @@ class Variant:
                 self._use(entry, executable)
 
     def wait(self, request: Request) -> None:
-        """Have the machine code, of a call that is like this one, as soon as it can be."""
+        """Wait for the machine code for calls like this one."""
         self._enter(request, wait=True)
 
     def is_like(self, other: Variant) -> bool:
-        """Whether it is the same for all calls."""
+        """Whether the other variant answers all calls in the same way."""
         from tapegrad.compiler.key import program_key
 
         draws = self.traced.draws, other.traced.draws
@@ -255,7 +255,7 @@ class Variant:
         return all(x is y for x, y in captured) and ours is not None and ours == theirs
 
     def share(self) -> None:
-        """Let variants with other arrays from outside have the machine code, too."""
+        """Let variants with other captured arrays use the machine code, too."""
         self.tier.is_shared = True
         self._hand_on()
 
@@ -266,7 +266,7 @@ class Variant:
 
     def _use(self, entry: Entry, executable: Executable) -> None:
         with self.front.lock:
-            if self.entry is not None:  # another thread was faster
+            if self.entry is not None:  # another thread was first
                 return
             self.entry = entry
             if self.playing is not None:
@@ -275,7 +275,7 @@ class Variant:
             event = self.tier.settle(executable)
             self._hand_on()
             self.front.count(self.tier.event, kernels=self.tier.kernels)
-            if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
+            if entry.fast and not self.traced.written:  # `answer` checks for overlap
                 self.front.first(entry)
         if event is not None:
             self.front.note(event)
@@ -289,7 +289,8 @@ def _finished(tape: Tape) -> Tape:
 
 
 def own(values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Results that nobody else holds: played values may be views, or the arguments themselves."""
+    """The results as arrays that nothing else holds: played values may be views, or the arguments
+    themselves."""
     done: list[Any] = []
     seen = {id(x) for x in inputs}
     for value in values:

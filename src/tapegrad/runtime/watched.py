@@ -1,4 +1,4 @@
-"""Derived functions whose values a hook sees as they are computed: `grad(f, debug=hook)`."""
+"""Derived functions that show each computed value to a hook: `grad(f, debug=hook)`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Debug = bool | Callable[[Any], Any]
 
 
 class Watched(Named):
-    """A derived function, played call by call, whose values are shown to `hook`. Inside of a
-    function that is traced it is the derived function."""
+    """A derived function, played call by call, that shows its values to `hook`. Inside of a traced
+    function it is the plain derived function."""
 
     def __init__(self, derived: Derived, hook: Callable[[Any], Any]) -> None:
         self.derived, self.hook = derived, hook
@@ -49,7 +49,7 @@ class Watched(Named):
 
 
 def checked_debug(debug: Debug) -> Callable[[Any], Any] | None:
-    """The hook that is asked for, if one is."""
+    """The hook that `debug` asks for, or None."""
     if debug is True:
         from tapegrad.insight.watching import raise_if_not_finite
 
