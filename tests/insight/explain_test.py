@@ -138,6 +138,27 @@ def test_what_became_kernels_and_calls():
     assert any("f8[4,4], 128 B, of lu at" in text for text in found.kept)
 
 
+def test_why_cores_do_not_share_a_kernel():
+    """Too little to do, rounds that go on from each other, a library."""
+
+    def long(x):
+        s = 0.0
+        for _ in range(200_000):
+            s = s * 0.5 + np.sin(s + x[0])
+        return s
+
+    def large(x):
+        return np.sum(np.exp(np.outer(x, x)))
+
+    (kernel,) = explained(long, (X,)).kernels
+    assert "by one core, as the rounds of explain_test.py:" in kernel
+    assert kernel.count("go on from each other") == 1
+    assert "as there is too little to do" in explained(large, (X,)).kernels[0]
+    assert "1 loop shared by the cores" in explained(large, (np.ones(2000),)).kernels[0]
+    inverse = explained(lambda x: np.sum(np.linalg.inv(np.outer(x, x) + np.eye(4))), (X,))
+    assert any("runs in a library" in kernel for kernel in inverse.kernels)
+
+
 def test_what_is_traced_at_each_call_says_so():
     def f(x):
         return np.sum(x) * sys.getrefcount(x)

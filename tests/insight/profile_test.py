@@ -8,9 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from tapegrad import grad, jit, profile, value_and_grad
+from tapegrad import grad, jit, profile, set_num_threads, value_and_grad
+from tapegrad.backends.host import HOST
 from tapegrad.errors import ArgumentError
-from tapegrad.insight.profiling import OUTSIDE
+from tapegrad.insight.measuring import OUTSIDE, TICK, ticking
+from tapegrad.runtime import profiled
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(400, 30)), rng.normal(size=400)
@@ -106,7 +108,10 @@ def test_pages_files_and_pictures(compiled, tmp_path):
     assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
     pytest.importorskip("matplotlib").use("agg")
     axes = compiled.plot()
-    assert len(axes.get_yticklabels()) == len(compiled.lines)
+    assert len(axes.get_yticklabels()) == sum(line.seconds > 0 for line in compiled.lines)
+    limits, *kernels = compiled.plot(roofline=True).get_lines()
+    assert len(kernels) == sum(part.name.startswith("kernel") for part in compiled.parts)
+    assert limits.get_ydata()[-1] == pytest.approx(compiled.peak / 1e9)
 
 
 def test_random_numbers_methods_and_wrong_numbers():
@@ -158,17 +163,94 @@ def test_products_count_as_they_are_compiled():
     assert value_and_grad(f, compile="never").profile(x, calls=1).flops < x.size**3
 
 
-def test_loops_that_stop_by_a_condition():
-    """What they have room for is neither computed nor moved."""
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_loops_that_stop_by_a_condition(mode):
+    """The rounds that they make are computed, and not those that they have room for."""
 
     def f(x):
         while x * x - 2.0 > 1e-9:
             x = x - 0.1 * (x * x - 2.0) / (2.0 * x)
         return x
 
+    def rounds(x, found=0):
+        return rounds(x - 0.1 * (x * x - 2.0) / (2.0 * x), found + 1) if x * x - 2 > 1e-9 else found
+
+    df = value_and_grad(f, compile=mode)
+    few, many = df.profile(1.45, calls=1), df.profile(2.0, calls=1)
+    per_round = many.flops / rounds(2.0)
+    assert 10 < per_round < 50 and few.flops == pytest.approx(per_round * rounds(1.45), rel=0.1)
+    assert many.nbytes < 100 and "operations: " in str(many)
+
+
+def test_loops_inside_of_loops_that_stop_by_a_condition():
+    """How often those go round isn't known."""
+
+    def f(x):
+        for _ in range(30):
+            while x * x - 2.0 > 1e-9:
+                x = x - 0.1 * (x * x - 2.0) / (2.0 * x)
+            x = x + 1.0
+        return x
+
     found = value_and_grad(f, compile="never").profile(2.0, calls=1)
-    assert np.isnan(found.flops) and found.nbytes < 100
-    assert "operations aren't counted, as a loop stops by a condition" in str(found)
+    assert np.isnan(found.flops) and any(line.estimated for line in found.lines)
+    assert "operations aren't counted, as nobody knows how often a loop" in str(found)
+    json.dumps(found.to_dict())
+
+
+def far(x):
+    near = np.sum(x) * 2.0
+    return near + np.sum(np.exp(np.sin(np.outer(x, x)) ** 2))
+
+
+def test_memory_at_the_peak():
+    """By buffer, with the line that each is for."""
+    x = np.linspace(0, 1, 500)
+    played = value_and_grad(far, compile="never").profile(x, calls=1)
+    large = played.buffers[:4]
+    assert [buffer.nbytes for buffer in large] == [2_000_000] * 4
+    assert {buffer.text for buffer in large} == {played.lines[0].text} and "np.outer" in large[
+        0
+    ].text
+    report = value_and_grad(far, compile="never").lower(x).tape.memory_report()
+    assert sum(buffer.nbytes for buffer in played.buffers) == report.peak_live_bytes
+    assert sum(line.nbytes for line in played.lines) <= report.peak_live_bytes
+    assert played.lines[0].nbytes == 8_000_000
+    assert "8.0 MB of memory beside the arguments, at the peak" in str(played)
+    compiled = value_and_grad(far, compile="always").profile(x, calls=1)
+    results = [buffer for buffer in compiled.buffers if buffer.name.startswith("result ")]
+    assert [buffer.nbytes for buffer in results] == [4000]
+    total = sum(buffer.nbytes for buffer in compiled.buffers)
+    assert total == report.scratch_bytes + 4008
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_of_kernels(threads):
+    """How many share one, and how much of their time they wait; afterwards as many work as
+    before."""
+    set_num_threads(threads)
+    try:
+        found = value_and_grad(far, compile="always").profile(np.linspace(0, 1, 1500), calls=2)
+        shared = max(found.parts, key=lambda part: part.seconds)
+        assert shared.threads == threads == HOST.threads_at_work
+        assert 0 <= shared.waiting < 1 and (f"{threads} threads, " in str(found)) == (threads > 1)
+        assert shared.flops > 0 and shared.nbytes > 0
+    finally:
+        set_num_threads()
+
+
+def test_the_clock_is_asked_once_a_part(monkeypatch):
+    """And once at the end. Other calls don't ask it."""
+    df = value_and_grad(loss, compile="always")
+    asked = []
+    monkeypatch.setattr(
+        profiled, "ticking", lambda *given: asked.append(ticking(*given)) or asked[0]
+    )
+    found = df.profile(W, calls=2)
+    (driver,) = asked
+    assert sum(line.startswith(TICK) for line in driver.lines) == len(found.parts)
+    df(W)
+    assert not any(TICK in line for line in df.cache.all_variants()[0].tier.found.driver.lines)
 
 
 def test_a_line_with_a_lambda_is_one_line():

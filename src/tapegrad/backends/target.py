@@ -10,7 +10,7 @@ differs is a field or a method here, so a target is a subclass in a folder of it
                 `objects`, `key`            where that is known, and what it depends on
                 `prepare`                   libraries that it calls
     run         `fault`, `functions`        what a driver calls, and where its arrays live
-                `most_threads`, `work_in`
+                `most_threads`, `threads_at_work`, `work_in`
     save        `words`, `support`          what kernels call, and its text
                 `files`                     of a `Language`: a program in it
 
@@ -105,6 +105,11 @@ class Machine(Target, ABC):
     @abstractmethod
     def most_threads(self) -> int:
         """How many threads code can work in."""
+
+    @property
+    @abstractmethod
+    def threads_at_work(self) -> int:
+        """How many threads code works in."""
 
     @abstractmethod
     def work_in(self, threads: int | None) -> None:

@@ -15,6 +15,8 @@ from tapegrad.ir.plan import Recurrence, leaves, segments
 from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
 from tapegrad.ir.tape import Tape, Var
+from tapegrad.schedule.cost import each, moved, work_once
+from tapegrad.schedule.parallelise import GRAIN
 
 SECTIONS = {
     "traces": "Traced and compiled",
@@ -100,11 +102,27 @@ def _kernels(steps: Sequence[Step]) -> list[str]:
             continue
         loops = [x for x in segment if isinstance(x, (Loop, Recurrence))]
         inside = [leaf for step in segment for leaf in leaves(step)]
-        shared = " shared by the cores" * any(getattr(x, "parallel", False) for x in segment)
+        shared = any(getattr(x, "parallel", False) for x in segment)
+        threads = "shared by the cores" if shared else f"by one core, as {_why_alone(segment)}"
         statements = sum(isinstance(x, (Compute, Recurrence)) for x in inside)
-        count = f"{len(loops)} loop{'s' * (len(loops) != 1)}{shared}, {statements} statements"
+        count = f"{len(loops)} loop{'s' * (len(loops) != 1)} {threads}, {statements} statements"
         found.append(f"{count}: {_lines(inside)}")
     return [f"{k}. {text}" for k, text in enumerate(found, 1)]
+
+
+def _why_alone(steps: Sequence[Step]) -> str:
+    """Why cores don't share a kernel."""
+    costs = [sum(n * (work_once(x) + moved(x)) for x, n in each(step)) for step in steps]
+    called = [x.primitive.name for step in steps for x in leaves(step) if isinstance(x, Routine)]
+    if called:
+        return f"{called[0]} runs in a library"
+    if sum(costs) < 2 * GRAIN:
+        return "there is too little to do"
+    longest = steps[costs.index(max(costs))]
+    if isinstance(longest, Recurrence):
+        where = f" of {longest.src}" * (longest.src is not None)
+        return f"the rounds{where} go on from each other"
+    return "its rounds share more than sums"
 
 
 def _lines(steps: Iterable[Step]) -> str:

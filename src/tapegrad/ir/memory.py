@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tapegrad.ir.report import MemoryReport
-from tapegrad.ir.tape import Tape, Var
+from tapegrad.ir.tape import Call, Tape, Var
 
 
 def last_uses(tape: Tape) -> dict[int, list[int]]:
@@ -125,9 +125,27 @@ def _without(results: Iterable[Var], bases: dict[Var, Var | None]) -> dict[Var, 
     return {var: None if base in shown else base for var, base in bases.items()}
 
 
-def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) -> list[int]:
-    """The bytes of live intermediates at each call. A value lives from its call to the last use of
-    its memory."""
+def held_at_peak(tape: Tape) -> list[tuple[Var | None, Call, int]]:
+    """The live intermediates where their bytes are most: each with its call and its bytes; and what
+    exists only while the last of these calls runs its sub-tapes, without a variable."""
+    bases, inside = _bases(tape), _inside(tape)
+    live = _live(tape, bases, inside)
+    if not live:
+        return []
+    peak, last = live.index(max(live)), _last_uses(tape, bases)
+    found: list[tuple[Var | None, Call, int]] = [
+        (out, call, out.aval.nbytes)
+        for call in tape.calls[: peak + 1]
+        for out in call.outs
+        if bases[out] == out and last[out] >= peak
+    ]
+    if peak in inside:
+        found.append((None, tape.calls[peak], inside[peak].peak))
+    return [x for x in found if x[-1]]
+
+
+def _last_uses(tape: Tape, bases: dict[Var, Var | None]) -> dict[Var | None, int]:
+    """The position of the last use of each variable's memory."""
     end = len(tape.calls)
     last: dict[Var | None, int] = {}
     for position, call in enumerate(tape.calls):
@@ -137,9 +155,15 @@ def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) 
     for x in (*tape.outputs, *(guard.operand for guard in tape.guards)):
         if isinstance(x, Var):
             last[bases[x]] = end
+    return last
+
+
+def _live(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) -> list[int]:
+    """The bytes of live intermediates at each call. A value lives from its call to the last use of
+    its memory."""
     inputs = set(tape.inputs)
-    freed = [0] * (end + 1)
-    for base, position in last.items():
+    freed = [0] * (len(tape.calls) + 1)
+    for base, position in _last_uses(tape, bases).items():
         if base is not None and base not in inputs:
             freed[position] += base.aval.nbytes
     live, found = 0, []

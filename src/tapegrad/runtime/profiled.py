@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tapegrad.backends.host import HOST
 from tapegrad.backends.numpy.play import Script
 from tapegrad.core.handlers import quiet
 from tapegrad.core.request import Request
-from tapegrad.insight.profiling import (
+from tapegrad.insight.measuring import (
+    CLOCK,
     TICK,
+    Known,
     Measured,
-    Profile,
+    Timed,
     of_script,
     of_ticks,
-    profile_of,
     ticking,
 )
-from tapegrad.ir.plan import Plan
+from tapegrad.insight.profiling import Profile, profile_of
 from tapegrad.runtime.ahead import how
 from tapegrad.runtime.entry import Entry, Text, driver_namespace
 from tapegrad.tracing.draws.drawn import Taken
@@ -42,32 +44,50 @@ def profiled(
         calls,
         variant.shown,
         partial(measure, derived.root, variant, request),
+        _values(variant, request),
     )
 
 
-def _compiled(root: Any, variant: Variant, request: Request, plan: Plan | None) -> list[Measured]:
-    """The parts of a compiled call, measured in the fastest of a few runs."""
+def _compiled(root: Any, variant: Variant, request: Request, known: Known) -> list[Measured]:
+    """The parts of a compiled call, measured in the fastest of a few runs; if several threads share
+    kernels, beside a run by one thread alone."""
     executable: Any = variant.tier.found
     ticks: list[float] = []
-    names = driver_namespace(executable) | {TICK: lambda: ticks.append(time.perf_counter())}
+    names = driver_namespace(executable) | {TICK: ticks.append, CLOCK: time.perf_counter}
     text = Text(ticking(executable.driver, executable.kernels), names)
     entry = Entry(variant.derivation, variant.state, text, request)
-    found: list[tuple[float, list[float], float]] = []
-    for _ in range(5):
+
+    def timed() -> Timed:
         ticks.clear()
         start = time.perf_counter()
         if entry.fast and variant.traced.draws is None:
             entry.call(root, request.args, request.kwargs)
         else:
             entry.call_flat(request.inputs, _taken(variant))
-        found.append((start, [*ticks], time.perf_counter()))
-    return of_ticks(*min(found, key=lambda x: x[2] - x[0]), plan, variant.shown)
+        return Timed(start, [*ticks], time.perf_counter())
+
+    def fastest() -> Timed:
+        return min([timed() for _ in range(5)], key=lambda x: x.seconds)
+
+    found, threads = fastest(), HOST.threads_at_work if "parallel" in names else 1
+    alone = None
+    if threads > 1:
+        try:
+            HOST.work_in(1)
+            alone = fastest()
+        finally:
+            HOST.work_in(threads)
+    return of_ticks(found, alone, threads, known)
 
 
-def _played(root: Any, variant: Variant, request: Request, plan: Plan | None) -> list[Measured]:
+def _played(root: Any, variant: Variant, request: Request, known: Known) -> list[Measured]:
     """The parts of a played call."""
-    inputs = [*map(plain_value, request.inputs), *_taken(variant).among(variant.traced.captured)]
-    return quiet(of_script)(Script(variant.tape), inputs)
+    return quiet(of_script)(Script(variant.tape), _values(variant, request))
+
+
+def _values(variant: Variant, request: Request) -> list[Any]:
+    """The values of the inputs of the variant's tape."""
+    return [*map(plain_value, request.inputs), *_taken(variant).among(variant.traced.captured)]
 
 
 def _taken(variant: Variant) -> Taken:

@@ -17,7 +17,7 @@ and for a tape, which isn't scheduled yet, in the seconds that compiling is expe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.ir.tape import Tape
@@ -56,8 +56,15 @@ def work(step: Step, least: int = 0) -> float:
     return _rounds(loop) * sum(work(s, least) for s in body)
 
 
-def each(step: Step, rounds: float = 1.0) -> Iterator[tuple[Step, float]]:
-    """The steps that are no loops, each with how often it is run at most."""
+def _most(recurrence: Any) -> float:
+    return float(recurrence.index.extent)
+
+
+def each(
+    step: Step, rounds: float = 1.0, made: Callable[[Any], float] = _most
+) -> Iterator[tuple[Step, float]]:
+    """The steps that are no loops, each with how often it is run: at most, or as `made` says of the
+    rounds of a recurrence."""
     loop: Any = step
     body, again = getattr(step, "body", None), 1.0
     if body is not None:
@@ -65,11 +72,11 @@ def each(step: Step, rounds: float = 1.0) -> Iterator[tuple[Step, float]]:
     elif (share := getattr(step, "share", None)) is not None:  # of a product, in a chunk
         rounds *= share.size / loop.extents[share.axis]
     elif (plan := getattr(step, "plan", None)) is not None:  # of a recurrence
-        body, again = plan.steps, float(loop.index.extent)
+        body, again = plan.steps, made(loop)
     if body is None:
         yield step, rounds
     for inner in body or ():
-        yield from each(inner, rounds * again)
+        yield from each(inner, rounds * again, made)
 
 
 def _rounds(loop: Any) -> float:

@@ -90,6 +90,12 @@ class Cpu(Machine):
 
         return MOST
 
+    @property
+    def threads_at_work(self) -> int:
+        from tapegrad.backends.cpu.threads import pool
+
+        return pool.crew.size
+
     def work_in(self, threads: int | None) -> None:
         from tapegrad.backends.cpu.threads import available_cores, pool
 

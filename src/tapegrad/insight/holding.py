@@ -1,0 +1,86 @@
+"""The memory that a call takes beside its arguments when that is most, and the lines it is for.
+
+%3 = outer(%1, %1) : f8[500,500]
+%4 = sin(%3)       : f8[500,500]    -->    at the peak: %3, 2 MB, and %4, 2 MB, with their lines
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tapegrad.core.values import Source
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.memory import held_at_peak
+from tapegrad.ir.report import size
+from tapegrad.ir.tape import Tape
+
+SMALL = 0.01  # of the peak: what takes less is added up
+
+
+class Buffer(NamedTuple):
+    """Memory of a call: what is in it, how many bytes, the line of the program that it is for, and
+    the text of that."""
+
+    name: str
+    nbytes: int
+    line: str
+    text: str
+
+
+def buffers_of_tape(tape: Tape) -> list[Buffer]:
+    """What a tape that is played holds at its peak, the largest first."""
+    found = []
+    for var, call, nbytes in held_at_peak(tape):
+        what = "inside of " if var is None else f"{var}: {var.aval}, of "
+        found.append(_buffer(f"{what}{call.primitive.name}", nbytes, call.src))
+    return _sorted(found)
+
+
+def buffers_of_program(program: Any) -> list[Buffer]:
+    """What the machine code of a program holds: results, and scratch memory, in which values of
+    some lines take turns. All of it is there from the beginning to the end."""
+    tenants: dict[Any, list[Cell]] = {slot: [] for slot in program.slots}
+    for cell, home in program.allocation.homes.items():
+        if home.memory in tenants:
+            tenants[home.memory].append(cell)
+    found = []
+    for cell in dict.fromkeys(x.root for x in program.plan.outputs):
+        found.append(_buffer(f"result {program.names[cell]}: {cell.aval}", _bytes(cell), cell.src))
+    for slot, cells in tenants.items():
+        first, *others = sorted(cells, key=_bytes, reverse=True)
+        name = f"scratch {program.names.get(first) or first.hint or 'memory'}: {first.aval}"
+        turns = f", in turns with {len(others)} more" * bool(others)
+        found.append(_buffer(name + turns, slot.size * slot.dtype.itemsize, first.src))
+    return _sorted(found)
+
+
+def _buffer(name: str, nbytes: int, src: Source | None) -> Buffer:
+    return Buffer(name, nbytes, "" if src is None else str(src), "" if src is None else src.text)
+
+
+def _bytes(cell: Cell) -> int:
+    return math.prod(cell.left) * cell.dtype.itemsize
+
+
+def _sorted(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers, the largest first, of which those that are small are one."""
+    least = SMALL * sum(x.nbytes for x in buffers)
+    found = sorted([x for x in buffers if x.nbytes >= least], key=lambda x: -x.nbytes)
+    rest = [x for x in buffers if x.nbytes < least]
+    if len(rest) > 1:
+        return [*found, Buffer(f"{len(rest)} smaller ones", sum(x.nbytes for x in rest), "", "")]
+    return [*found, *rest]
+
+
+def shown(buffers: Sequence[Buffer]) -> list[str]:
+    """The rows of a page."""
+    total = sum(x.nbytes for x in buffers)
+    head = f"{size(total)} of memory beside the arguments, at the peak"
+    rows = [
+        f"{size(x.nbytes):>10} {x.nbytes / (total or 1):>7.1%}   {x.name}"
+        + f"   {x.line}: {x.text}" * bool(x.line)
+        for x in buffers
+    ]
+    return [head, f"{'bytes':>10} {'share':>7}   buffer", *rows] if total else [head]

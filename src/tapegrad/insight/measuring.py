@@ -1,0 +1,291 @@
+"""What is measured of one call: machine code with a clock between its kernels, or a tape that NumPy
+plays with a clock between its calls.
+
+kernel of three lines, measured: 90 us     -->     by their work: 60, 20 and 10 us
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tapegrad.backends.numpy.play import run
+from tapegrad.core.values import Source
+from tapegrad.ir.plan import Recurrence, is_parallel, segments
+from tapegrad.ir.steps import Gemm, PythonCall, Step
+from tapegrad.ir.tape import Call, Tape, Var
+from tapegrad.optimize.dce import prune
+from tapegrad.schedule.cost import each, moved, work_once
+
+if TYPE_CHECKING:
+    from tapegrad.backends.source.program import Program
+
+TICK, CLOCK = "tick_of_a_profile", "clock_of_a_profile"
+OUTSIDE, PLAYED = "Python: arguments, guards, results", "NumPy, call by call"
+FREE = 16  # times that the clock is asked with nothing in between: what that takes is taken off
+CALL = 1000  # elements that NumPy adds in the time that it takes to be called
+
+
+class Part(NamedTuple):
+    """What was measured: a kernel, a call that NumPy makes, or Python's part; the seconds from the
+    start of the call to its own, its seconds, and its lines.
+
+    Of a kernel also how many `threads` share it, and the share of their time in which they wait for
+    each other or for memory: what it takes them, beside what it takes one alone. It reads and
+    writes arrays of `nbytes`, and makes so many operations: see `Profile`.
+    """
+
+    name: str
+    start: float
+    seconds: float
+    lines: tuple[str, ...]
+    threads: int = 1
+    waiting: float = 0.0
+    nbytes: int = 0
+    flops: float = 0.0
+
+
+class Share(NamedTuple):
+    """Of a part: what one line takes of it, in seconds."""
+
+    src: Source | None
+    seconds: float
+    is_backward: bool
+    estimated: bool
+
+
+class Measured(NamedTuple):
+    """A part of a call that was measured, and what its lines take of it."""
+
+    part: Part
+    shares: list[Share]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a tape that answers calls: its program, None if it can't be compiled; and
+    of its loops whose numbers of rounds depend on values how often they went round, by their lines
+    and directions."""
+
+    tape: Tape
+    program: Program | None
+    rounds: dict[tuple[Source | None, bool], float]
+
+    def made(self, loop: Any) -> float:
+        """How many rounds a recurrence makes, as far as that is known; else how many it may."""
+        return self.rounds.get((loop.src, loop.backwards), float(loop.index.extent))
+
+    def flops(self, steps: Sequence[Step]) -> float:
+        """The operations of steps: one of a statement's element, two of a product's term."""
+        total = 0.0
+        for step in steps:
+            for leaf, rounds in each(step, made=self.made):
+                folds = getattr(leaf, "combine", None) is not None
+                once = 2 * math.prod(leaf.extents) if isinstance(leaf, Gemm) else 1 + folds
+                total += rounds * once
+        return math.nan if any(map(self._is_open, steps)) else total
+
+    def _is_open(self, step: Step) -> bool:
+        """Whether a step holds a loop of whose rounds nobody knows the number."""
+        inner = getattr(step, "body", ())
+        if isinstance(step, Recurrence):
+            inner = step.plan.steps
+            is_open = step.until is not None or step.rounds.literal is None
+            if is_open and (step.src, step.backwards) not in self.rounds:
+                return True
+        return any(map(self._is_open, inner))
+
+    def costs(self, steps: Sequence[Step]) -> dict[Source | None, float]:
+        """What the lines of steps are expected to cost, beside each other."""
+        found: defaultdict[Source | None, float] = defaultdict(float)
+        for step in steps:
+            for leaf, rounds in each(step, made=self.made):
+                src = leaf.src or _made_for(leaf) or getattr(step, "src", None)
+                found[src] += rounds * (work_once(leaf) + moved(leaf))
+        return dict(found)
+
+
+def rounds_of(tape: Tape, values: Sequence[Any]) -> dict[tuple[Source | None, bool], float]:
+    """How often the loops of a tape go round whose numbers depend on values: it is played."""
+    loops: list[Any] = [call for call in tape.calls if call.primitive.repeats]
+    counts = [x.outs[-2] if x.primitive.until else x.operands[0] for x in loops]
+    asked = tuple([x for x in counts if isinstance(x, Var)])
+    if not asked:
+        return {}
+    numbers = replace(tape, outputs=asked, output_names=(), into=())
+    found, broken = run(prune(numbers), values)
+    rounds: defaultdict[tuple[Source | None, bool], list[int]] = defaultdict(list)
+    if broken is None:
+        known = iter(found)
+        for call, count in zip(loops, counts, strict=True):
+            if isinstance(count, Var):
+                made = min(int(next(known)), call.primitive.most)
+                rounds[call.src, call.primitive.backwards].append(made)
+    return {key: sum(each_one) / len(each_one) for key, each_one in rounds.items()}
+
+
+# ---- machine code
+
+
+def ticking(driver: Any, kernels: Iterable[str]) -> Any:
+    """A driver that says the time before each kernel and each call of NumPy's, and at the end."""
+    called = {*kernels, *[name for name, _ in driver.calls]}
+    lines: list[str] = []
+    for line in driver.lines:
+        if line[:1] not in " )" and called & set(re.findall(r"\w+", line)):
+            lines.append(f"{TICK}({CLOCK}())")
+        lines.append(line)
+    return replace(driver, lines=(*lines, f"{TICK}({CLOCK}())"))
+
+
+class Timed(NamedTuple):
+    """A call of machine code: when it started and ended, and when its driver has ticked."""
+
+    start: float
+    ticks: Sequence[float]
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+def of_ticks(timed: Timed, alone: Timed | None, threads: int, known: Known) -> list[Measured]:
+    """The parts of a compiled call by so many threads, beside one by a thread alone."""
+    pairs = list(itertools.pairwise(timed.ticks))
+    plan = None if known.program is None else known.program.plan
+    steps = segments(plan.steps) if plan is not None else []
+    if len(steps) != len(pairs):  # the driver's calls don't stand one by one
+        steps = [[step for x in steps for step in (x if isinstance(x, list) else [x])]]
+        pairs = [(timed.ticks[0], timed.ticks[-1])] if len(timed.ticks) > 1 else []
+        alone = None
+    backward, cost = _backward(known.tape), _cost_of_a_tick()
+    found, kernels = [], itertools.count(1)
+    for k, ((begun, done), segment) in enumerate(zip(pairs, steps, strict=True)):
+        is_call, seconds = isinstance(segment, PythonCall), max(done - begun - cost, 0.0)
+        inside: Sequence[Step] = [segment] if isinstance(segment, PythonCall) else segment
+        costs = known.costs(inside)
+        name = f"NumPy: {segment.primitive.name}" if is_call else f"kernel {next(kernels)}"  # type: ignore[union-attr]
+        many, waiting = 1, 0.0
+        if len(inside) == 1 and is_parallel(inside[0]):
+            many = min(threads, inside[0].index.extent)  # type: ignore[attr-defined]
+        if many > 1 and alone is not None and seconds:
+            busy = alone.ticks[k + 1] - alone.ticks[k] - cost
+            waiting = max(0.0, 1 - busy / (many * seconds))
+        flops = 0.0 if is_call else known.flops(inside)
+        part = Part(name, begun - timed.start, seconds, _texts(costs), many, waiting)
+        part = part._replace(nbytes=_touched(inside), flops=flops)
+        total, shares = sum(costs.values()) or 1.0, []
+        for src, price in costs.items():
+            each_one, reverse = seconds * price / total, backward.get(src, 0.0)
+            about = len(costs) > 1
+            shares.append(Share(src, each_one * (1 - reverse), False, about or 0 < reverse < 1))
+            shares.append(Share(src, each_one * reverse, True, about or 0 < reverse < 1))
+        found.append(Measured(part, shares))
+    clock = cost * len(timed.ticks)
+    rest = max(timed.seconds - clock - sum(x.part.seconds for x in found), 0.0)
+    return [*found, Measured(Part(OUTSIDE, timed.seconds - rest, rest, ()), [])]
+
+
+def _made_for(step: Any) -> Source | None:
+    """The line of what a step without one of its own computes."""
+    cell = getattr(step, "cell", None)
+    return None if cell is None else cell.root.src
+
+
+def _cost_of_a_tick() -> float:
+    """What it takes to say the time: a few are timed, and the least counts."""
+    ticks: list[float] = []
+    tick, clock = ticks.append, time.perf_counter
+    for _ in range(FREE):
+        tick(clock())
+    return min(b - a for a, b in itertools.pairwise(ticks))
+
+
+def _touched(steps: Sequence[Step]) -> int:
+    """The bytes of the arrays that steps read or write."""
+    cells = {cell.root for step in steps for cell, _, _ in step.accesses()}
+    return sum(math.prod(x.left) * x.dtype.itemsize for x in cells if not x.in_register)
+
+
+def _texts(costs: dict[Source | None, float]) -> tuple[str, ...]:
+    known = [src for src in costs if src is not None]
+    return tuple(dict.fromkeys(map(str, sorted(known, key=lambda x: (x.file, x.line)))))
+
+
+def _backward(tape: Tape) -> dict[Source | None, float]:
+    """Of each line: which share of its elements are computed in reverse mode."""
+    counts: defaultdict[Source | None, list[int]] = defaultdict(lambda: [0, 0])
+    for call, rounds in _calls(tape):
+        size = rounds * sum(out.aval.size for out in call.outs)
+        counts[call.src][call.is_cotangent] += size
+    return {src: after / max(before + after, 1) for src, (before, after) in counts.items()}
+
+
+def _calls(tape: Tape, rounds: int = 1) -> Iterator[tuple[Call, int]]:
+    """The calls of a tape and of those inside it, each with how often it is made."""
+    for call in tape.calls:
+        yield from _calls_of(call, rounds)
+
+
+def _calls_of(call: Call, rounds: int) -> Iterator[tuple[Call, int]]:
+    inner: Any = call.primitive
+    if not inner.tapes:
+        yield call, rounds
+    for held in inner.tapes:
+        for each_one, count in _calls(held, rounds * (inner.most if inner.repeats else 1)):
+            # What a loop of the reverse half does is reverse mode's, and in its lines.
+            reason, src = each_one.reason or call.reason, each_one.src or call.src
+            yield replace(each_one, reason=reason, src=src), count
+
+
+def stops(tape: Tape) -> bool:
+    """Whether a loop stops by a condition, so that nobody knows how much of its room it uses."""
+    inner: list[Any] = [call.primitive for call in tape.calls if call.primitive.tapes]
+    return any(getattr(x, "until", False) or any(map(stops, x.tapes)) for x in inner)
+
+
+# ---- NumPy
+
+
+def of_script(script: Any, values: Sequence[Any]) -> list[Measured]:
+    """The parts of a played call: one, whose lines are measured. Those of a loop's rounds share
+    what the loop takes."""
+    calls, steps, first = script.calls, script.steps, len(script.start)
+    count = FREE + len(steps)
+    script.start += [0.0] * count
+    script.outputs += range(first, first + count)
+    clocks = [(time.perf_counter, itemgetter(slice(0)), first + k, None) for k in range(count)]
+    behind = itertools.chain.from_iterable(zip(steps, clocks[FREE:], strict=True))
+    script.steps = [*clocks[:FREE], *behind]
+    outputs, _ = script.run(values)
+    ticks = outputs[-count:]
+    taken = [b - a for a, b in itertools.pairwise(ticks)]
+    cost = min(taken[: FREE - 1])
+    seconds = [max(x - cost, 0.0) for x in taken[FREE - 1 :]]
+    shares = [
+        share
+        for call, time_of_it in zip(calls, seconds, strict=False)
+        for share in _shares_of(call, time_of_it)
+    ]
+    lines = {x.src: 0.0 for x in shares}
+    return [Measured(Part(PLAYED, 0.0, sum(seconds), _texts(lines)), shares)]
+
+
+def _shares_of(call: Call, seconds: float) -> Iterator[Share]:
+    """What a call takes; if it runs tapes, what their lines take of that, by what NumPy is expected
+    to need for each of their calls."""
+    inner = list(_calls_of(call, 1))
+    if not call.primitive.tapes or not inner:
+        yield Share(call.src, seconds, call.is_cotangent, False)
+        return
+    weights = [rounds * (CALL + max(x.aval.size for x in c.outs)) for c, rounds in inner]
+    for (each_one, _), weight in zip(inner, weights, strict=True):
+        yield Share(each_one.src, seconds * weight / sum(weights), each_one.is_cotangent, True)
