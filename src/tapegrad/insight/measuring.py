@@ -21,7 +21,6 @@ from tapegrad.core.values import Source
 from tapegrad.ir.plan import Recurrence, is_parallel, segments
 from tapegrad.ir.steps import Gemm, PythonCall, Step
 from tapegrad.ir.tape import Call, Tape, Var
-from tapegrad.optimize.dce import prune
 from tapegrad.schedule.cost import each, moved, work_once
 
 if TYPE_CHECKING:
@@ -119,8 +118,7 @@ def rounds_of(tape: Tape, values: Sequence[Any]) -> dict[tuple[Source | None, bo
     asked = tuple([x for x in counts if isinstance(x, Var)])
     if not asked:
         return {}
-    numbers = replace(tape, outputs=asked, output_names=(), into=())
-    found, broken = run(prune(numbers), values)
+    found, broken = run(replace(tape, outputs=asked, output_names=(), into=()), values)
     rounds: defaultdict[tuple[Source | None, bool], list[int]] = defaultdict(list)
     if broken is None:
         known = iter(found)
