@@ -93,7 +93,7 @@ def load(group: tuple[str, ...]) -> Any:
         with _loading:
             _refuse_sub_interpreters()
             for name in group:
-                with contextlib.suppress(ImportError):  # whoever needs it raises the error
+                with contextlib.suppress(ImportError):  # the module that needs it raises the error
                     importlib.import_module(name)
             _loaded[group] = sys.modules.get(group[-1])
     return _loaded[group] or importlib.import_module(group[-1])

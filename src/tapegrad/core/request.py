@@ -134,7 +134,8 @@ def argument_names(f: Callable[..., Any], count: int) -> list[str]:
 
 
 class Names:
-    """The names by which a plain function may be passed what else is passed by position."""
+    """The parameter names of a plain function whose arguments may be passed by position or by
+    name."""
 
     def __init__(self, f: Any) -> None:
         self.f, self.code = f, f.__code__
@@ -142,15 +143,16 @@ class Names:
 
     @staticmethod
     def of(f: Callable[..., Any]) -> Names | None:
-        """Those of a function; None where it says another signature, or takes some by position."""
+        """The names for a function. None if it isn't plain, may have another signature, or has
+        positional-only parameters."""
         is_plain = type(f) is types.FunctionType and not f.__dict__
         return Names(f) if is_plain and not f.__code__.co_posonlyargcount else None
 
     def by_position(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A call's arguments, with those by position that are passed by name and come next. They
-        are taken from `kwargs`.
+        """A call's arguments, with the keyword arguments that come next passed by position instead.
+        They are removed from `kwargs`.
 
         f(x, n=3)    -->    f(x, 3)
         """

@@ -16,8 +16,8 @@ from tapegrad.errors import ArgumentError
 
 
 class ShapeDtype:
-    """The shape and the dtype of an array, in whose place it stands where only these count: in
-    `eval_shape`, and in `compile` and `lower` of what `grad` and others return.
+    """The shape and dtype of an array. It is passed in place of an array where only these count: to
+    `eval_shape`, and to `compile` and `lower` of functions derived by `grad` and others.
 
         >>> ShapeDtype((3, 4), np.float64)
         ShapeDtype((3, 4), float64)
@@ -25,8 +25,8 @@ class ShapeDtype:
     Parameters
     ----------
     shape : a tuple of integers, or one integer. An array of this shape is row-major; without axes
-        it is one of NumPy's scalars.
-    dtype : a NumPy dtype, or what NumPy makes one of.
+        it is a NumPy scalar.
+    dtype : a NumPy dtype, or anything that NumPy converts to one.
 
     Raises
     ------

@@ -108,7 +108,7 @@ class _Halves:
     def needs(self, call: Call) -> list[Var]:
         return [b for x in call.operands for b in self.bases(x)]
 
-    # ---- what is kept
+    # ---- the kept values
 
     def keeping(self, kept: Collection[Var]) -> Tape:
         """The tape that keeps these values, and recomputes all others that it reads."""

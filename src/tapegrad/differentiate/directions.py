@@ -223,7 +223,7 @@ class _Directions(Batcher):
             terms[rows] = node
         return Parts(terms)
 
-    # ---- products, and what puts parts together
+    # ---- products, and calls that join arrays
 
     def _contracted(self, p: Any, xs: Sequence[Any]) -> Parts | None:
         """A product with an array that has no rows. Summed axes that determine the row are kept."""

@@ -43,7 +43,7 @@ def zeros_of(writer: Writer, aval: Aval) -> Node:
     return zero if aval.shape == () else BroadcastTo(aval.shape)(zero)
 
 
-# ---- what is kept
+# ---- the residuals
 
 
 @dataclass(frozen=True)

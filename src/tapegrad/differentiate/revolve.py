@@ -295,8 +295,9 @@ def _advance(left: Node, free: Node) -> Node:
     rounds to the first state that is needed. With the last free checkpoint, the run goes to that
     state itself.
 
-    With b(s, r) = C(s + r, s), and r the least with b(s, r) >= left: any number will do that leaves
-    b(s - 1, r - 1) to b(s - 1, r) rounds behind it, and b(s, r - 2) to b(s, r - 1) before.
+    Let b(s, r) = C(s + r, s), and r the least with b(s, r) >= left. A number of rounds is optimal
+    if b(s - 1, r - 1) to b(s - 1, r) rounds remain behind it, and b(s, r - 2) to b(s, r - 1) are
+    before it.
     """
     writer = left.writer
     one = _number(writer, 1)
@@ -310,7 +311,8 @@ def _advance(left: Node, free: Node) -> Node:
 
 
 def _searched() -> Tape:
-    """The round that goes from b(s, r) to b(s, r + 1), until that is at least `left`."""
+    """The round of the search for r: it computes b(s, r + 1) from b(s, r), and goes on while that
+    is less than `left`."""
     builder = Builder("search")
     writer = Writer(builder)
     _, r, b, free, left = [writer.node(builder.input(INTEGER)) for _ in range(5)]

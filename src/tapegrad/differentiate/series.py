@@ -210,7 +210,7 @@ class Rules:
         return self._linear[key]
 
     def _reaches(self, rule: Rule, active: set[Any]) -> bool:
-        """Whether the rule's derivatives depend on nothing `active`."""
+        """Whether no output of the rule depends on an `active` value."""
         for call in rule.tape.calls:
             moves = tuple([x in active for x in call.operands])
             outs = tuple([x.aval for x in call.outs])

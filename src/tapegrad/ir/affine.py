@@ -75,8 +75,8 @@ class Affine:
         return result
 
     def text(self, name: Callable[[Any], str] = str, const_first: bool = False) -> str:
-        """`2 * i + 3`, or `3 + 2 * i` if `const_first`. A negative term never comes first: `9 -
-        i`."""
+        """`2 * i + 3`, or `3 + 2 * i` if `const_first`. Begins with a positive term if there is
+        one: `9 - i`."""
         parts = [
             (c < 0, name(i) if abs(c) == 1 else f"{abs(c)} * {name(i)}") for i, c in self.terms
         ]

@@ -51,7 +51,7 @@ class Panel:
         )
 
     def ways_of(self, k: int) -> tuple[tuple[int, int], ...]:
-        """The (extent, step) pairs of the axes of the rows (`k` = 0) or of the columns (`k` =
+        """The (extent, step) pairs of the rows' axes (if `k` is 0) or of the columns' (if it is
         1)."""
         axes = (self.rows, self.columns)[k]
         return self.ways[k] if self.ways else tuple([(self.cell.shape[a], 1) for a in axes])

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class MemoryReport:
     """Counts and bytes of a tape's values, and how much memory playing it takes at once.
 
-    Parameters are the inputs that a caller passes, constants the captured ones, intermediates
-    what the calls make, results included. Views share the memory of what they show, so they aren't
-    counted. Shapes and dtypes decide; nothing is run.
+    Parameters are the inputs that a caller passes, and constants the captured ones. Intermediates
+    are the results of calls, including the tape's results. Views share the memory of the array that
+    they show, so they aren't counted. The report is computed from shapes and dtypes; nothing is
+    run.
     """
 
     parameter_count: int

@@ -365,8 +365,8 @@ class PythonCall(Step):
             yield out, None, True
 
     def needs(self) -> Iterator[Cell]:
-        """The cells that the call reads, without those that it writes: it may be what fills
-        them."""
+        """The cells that the call reads, without those that it writes: the call may be the first to
+        write these."""
         return (cell for cell in super().needs() if cell not in self.outs)
 
     def changed(self, to: Changes) -> PythonCall:

@@ -115,8 +115,8 @@ class Primitive:
         raise GradientError(f"{self.name} has no reverse rule")
 
     def kink(self, operands: Sequence[Any]) -> Any:
-        """The key of what has a kink, or None. It begins with whether the kink is a point, the
-        origin."""
+        """The key of this call's kink, or None if it has none. A function and its pullback at the
+        same operands have equal keys."""
         return None
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -324,8 +324,8 @@ class Tape(Editable):
 
 
 def with_inner(tape: Tape, change: Callable[[Tape], Tape], inlined: bool = True) -> Tape:
-    """The tape with `change` applied to its calls' sub-tapes; to those to inline only if
-    `inlined`."""
+    """The tape with `change` applied to its calls' sub-tapes. Those that will be inlined are left
+    out unless `inlined`."""
     if not any(map(_TAPES, tape.calls)):
         return tape
     changed = {}

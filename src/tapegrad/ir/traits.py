@@ -40,9 +40,10 @@ class Algebra:
 class Ties:
     """The derivatives of a primitive at a kink or a tie of equal values.
 
-    `origin` is the value that is 0 at the kink: the number of the result, or an operand, counted
-    from -1 downwards. If it `leans`, operands other than the first enter derivatives at ties only.
-    It is `balanced` if the slope at a tie is the mean of the slopes on both sides.
+    If the kink is a point, `origin` says what is 0 there: result number `origin`, or if `origin` is
+    negative, an operand (-1 is the last one). If it `leans`, operands other than the first enter
+    derivatives at ties only. It is `balanced` if the slope at a tie is the mean of the slopes on
+    both sides.
     """
 
     __slots__ = ("balanced", "leans", "origin")

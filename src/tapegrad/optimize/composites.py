@@ -4,8 +4,9 @@
                                 %4 = less(%1, 0.0)
                                 ...
 
-A composite that is `ordered` has sums in NumPy's order. It is expanded in compiled code only, with
-a guard that the other order makes no difference. Where the guard fails the call itself is played.
+An `ordered` composite fixes the order of its sums. It is expanded in compiled code only, into calls
+that add in another order, with a guard that the results differ by rounding alone. Where the guard
+fails the tape is played, and the composite itself is evaluated.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def expand_composites(tape: Tape) -> Tape:
 
 @everywhere
 def expand_ordered(tape: Tape) -> Tape:
-    """Replace each `ordered` composite by the calls that it may stand for, with a guard that they
-    fit."""
+    """Replace each `ordered` composite by calls that add in another order, with a guard that the
+    results differ by rounding alone."""
     return _expanded(tape, True)
 
 

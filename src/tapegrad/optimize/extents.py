@@ -32,7 +32,7 @@ from tapegrad.primitives.views import (
 Node = tuple[int, int, int]  # (line, operand's number or OUT, axis)
 OUT = -1
 
-DEPTH = 2  # operands are compared through so many calls to tell lines apart
+DEPTH = 2  # the number of calls through which operands are compared, to tell lines apart
 Extents = tuple[int | None, ...]  # new extents of axes that are made longer; None for other axes
 
 

@@ -31,8 +31,8 @@ from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import GetItem, Transpose
 from tapegrad.primitives.windows import SetWindow
 
-MOST = 8  # parts of a vector: each operation on it becomes so many
-LONGER = 2  # a round may have so many times its calls at most
+MOST = 8  # parts of a vector at most: an operation on the vector becomes one for each part
+LONGER = 2  # the bound on the factor by which the number of calls of a round grows
 
 
 @everywhere

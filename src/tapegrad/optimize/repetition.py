@@ -28,7 +28,7 @@ from tapegrad.primitives.scatter import Update
 from tapegrad.primitives.views import GetItem, Takes
 
 BACK = 4  # rounds: older values aren't carried
-FEW = 8  # calls that are compared one by one
+FEW = 8  # calls that are compared separately
 TRIED = 64  # periods that are tried, from the shortest on,
 OUTER = 8  # and behind a run, which may be an inner loop
 # The search stops after examining so many operands, and so many more for each call: about 50 us a

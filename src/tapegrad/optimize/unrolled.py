@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tapegrad.ir.tape import Call, Source, Tape
 from tapegrad.primitives.loops import CALLS, ROUNDS
 
-LONG = 5000  # calls: compiling so many takes a minute
+LONG = 5000  # calls: compiling a tape of this length takes a minute
 
 
 def may_repeat(tape: Tape) -> bool:

@@ -21,7 +21,7 @@ from tapegrad.core.log import Event
 from tapegrad.core.request import has_objects
 
 MAX_SIGNATURES = 128  # of one derived function; the least recently used is dropped first
-MANY_SIGNATURES = 46  # at which a warning says what keeps changing in the arguments
+MANY_SIGNATURES = 46  # the number at which a warning says which arguments keep changing
 MAX_VARIANTS = 16  # of one signature without objects: one for each path through the function
 REMEMBERED = 100  # events, of traces and compilations
 IN_VAIN = 8  # successive traces without loops whose variants answered no later call
@@ -30,12 +30,17 @@ IN_VAIN = 8  # successive traces without loops whose variants answered no later 
 class CacheInfo(NamedTuple):
     """Counts since the derived function was made or cleared.
 
-    `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
-    the user's function on tracers (or of one of the same code, whose variant it has taken over),
-    `compiles` variants compiled, `guard_failures` variants passed over because an assumption didn't
-    hold, `variants` held now, `loads` variants whose code an earlier process had compiled and left
-    on disk, `kernels` that were compiled: loops as machine code, which variants for other lengths
-    of axes share. `compiling` variants are being compiled now.
+    - `hits`: calls answered by a known variant.
+    - `misses`: calls that had to trace.
+    - `traces`: runs of the user's function on tracers, or of another function of the same code,
+      whose variant this one has taken over.
+    - `compiles`: variants compiled.
+    - `guard_failures`: variants passed over because an assumption didn't hold.
+    - `variants`: variants held now.
+    - `loads`: variants whose code an earlier process had compiled and left on disk.
+    - `kernels`: kernels compiled. These are loops as machine code; variants that differ only in the
+      lengths of axes share them.
+    - `compiling`: variants that are being compiled now.
     """
 
     hits: int
@@ -60,8 +65,9 @@ def shapes_of(args: Sequence[Any]) -> tuple[Any, ...]:
 def place_of(
     args: Sequence[Any], kwargs: dict[str, Any], chosen: tuple[Any, ...]
 ) -> tuple[bool, tuple[Any, ...]]:
-    """The place of such calls' entries in a front: (whether among those for keyword arguments,
-    shapes). The value of a user's key, `chosen`, is part of the shapes."""
+    """The place in a front of the entries for calls with such arguments: (whether there are keyword
+    arguments, shapes). With a user's key, its value `chosen` and the first item are part of the
+    shapes."""
     named, shapes = bool(kwargs), shapes_of(args)
     return (False, (*chosen, named, *shapes)) if chosen else (named, shapes)
 

@@ -15,7 +15,7 @@ SLICES = (64, 128)  # numbers of slices, which share what is computed before the
 FEWEST = 8  # rows of a slice: products of fewer rows are slow
 NEARLY = 1.1  # of a matrix: memory of the sums of chunks, which are fewer if memory is scarce
 LONG = 200  # calls: planning a longer tape costs more than some megabytes are worth
-DEARER = 8  # panels may take so many times the work, since they stay in the processor's caches
+DEARER = 8  # panels may take this multiple of the work, since they stay in the processor's caches
 
 
 def narrow(

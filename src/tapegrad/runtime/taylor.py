@@ -133,7 +133,7 @@ class Laplacian(Gradient):
         return (found, derivation.result(values)[1]) if self.has_aux else found
 
 
-MOST_ROWS = 64  # up to so many unit vectors are computed at once, which takes n^2 numbers of memory
+MOST_ROWS = 64  # the most unit vectors that are computed at once, which takes n^2 numbers of memory
 
 
 def _at_once(tape: Tape, seeds: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> Tape:

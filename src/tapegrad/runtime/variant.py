@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
 
 OFTEN = 3  # calls out of range after which sums keep their order
-OFTEN_PLAYED = 16  # calls; generating an entry takes as long as so many calls save
+OFTEN_PLAYED = 16  # calls: what an entry saves in that number of calls is the time of generating it
 # The function that plays tapes in this context instead of `run`, for `runtime.watched`
 watching: ContextVar[Callable[..., Any] | None] = ContextVar("watching", default=None)
 PASSES = 5e-4  # seconds for each call of a tape: about the time to optimise it

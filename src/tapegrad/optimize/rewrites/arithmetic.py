@@ -38,8 +38,11 @@ def _minus(x: Literal) -> Literal:
 
 
 def small(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """op(broadcast_to(x), y) --> op(x, y), if broadcasting gives the same shape anyway;
-    op(broadcast_to(x), broadcast_to(y)) --> broadcast_to(op(x, y)), if that is less work."""
+    """Leave out broadcasts, or do them after the operation:
+
+    op(broadcast_to(x), y)                -->  op(x, y), if it has the same shape anyway
+    op(broadcast_to(x), broadcast_to(y))  -->  broadcast_to(op(x, y)), if that is less work
+    """
     bare = [_bare(s, x) for x in xs]
     if bare == list(xs):
         return None

@@ -292,7 +292,7 @@ def _linear(s: Any, x: Operand, alone: bool = True) -> Call | None:
 
 
 def _sum_by_sum(s: Any, p: Any, x: Operand, calls: Mapping[Operand, Call]) -> Operand:
-    """The sum of `x`, as the sums of the addends of which `calls` make it."""
+    """The sum of `x` as a sum of sums, one for each addend of which `calls` make it."""
     letters = LETTERS[: len(x.shape)]
     size = dict(zip(letters, x.shape, strict=True))
     out = "".join(k for a, k in enumerate(letters) if a not in p.axes)

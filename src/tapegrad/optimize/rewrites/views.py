@@ -223,8 +223,13 @@ def _composed(first: StaticIndex, second: StaticIndex) -> StaticIndex:
 
 
 def _read_back(s: Any, p: Any, x: Operand) -> Operand | None:
-    """setitem(x, y, k)[k] --> y; setitem(x, y, j)[k] --> x[k], if j and k are disjoint; place(y,
-    k)[k] --> y; concatenate(x, y)[k] --> x[k], if k lies in x."""
+    """Read the value that was written at an index:
+
+    setitem(x, y, k)[k]    -->  y
+    setitem(x, y, j)[k]    -->  x[k], if j and k are disjoint
+    place(y, k)[k]         -->  y
+    concatenate(x, y)[k]   -->  x[k], if k lies in x
+    """
     start = x
     for _ in range(_DEPTH):
         call = s.made.get(x)
