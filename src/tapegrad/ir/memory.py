@@ -126,8 +126,9 @@ def _without(results: Iterable[Var], bases: dict[Var, Var | None]) -> dict[Var, 
 
 
 def held_at_peak(tape: Tape) -> list[tuple[Var | None, Call, int]]:
-    """The live intermediates where their bytes are most: each with its call and its bytes; and what
-    exists only while the last of these calls runs its sub-tapes, without a variable."""
+    """The intermediates that are live at the first call with the most live bytes, as (variable,
+    call that made it, bytes). Memory that exists only while that call runs its sub-tapes has the
+    variable None."""
     bases, inside = _bases(tape), _inside(tape)
     live = _live(tape, bases, inside)
     if not live:

@@ -49,8 +49,8 @@ def profiled(
 
 
 def _compiled(root: Any, variant: Variant, request: Request, known: Known) -> list[Measured]:
-    """The parts of a compiled call, measured in the fastest of a few runs; if several threads share
-    kernels, beside a run by one thread alone."""
+    """The parts of a compiled call, measured in the fastest of a few runs. If several threads share
+    kernels, a run with one thread is measured too, for comparison."""
     executable: Any = variant.tier.found
     ticks: list[float] = []
     names = driver_namespace(executable) | {TICK: ticks.append, CLOCK: time.perf_counter}
