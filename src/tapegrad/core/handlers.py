@@ -10,7 +10,7 @@ import functools
 from _signal import NSIG, getsignal  # type: ignore[import-not-found]  # `signal`'s makes enums
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from types import CodeType
+from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -71,16 +71,29 @@ _ERRORS = _errors()
 
 
 def let_through(error: BaseException) -> None:
-    """Raise an error again if a signal handler raised it. If that was inside a function written in
-    C, Python reports a SystemError with the error as its context."""
+    """Raise an error again, if a signal's handler has raised it."""
+    if (raised := of_handler(error)) is not None:
+        raise raised
+
+
+def of_handler(error: BaseException, trace: TracebackType | None = None) -> BaseException | None:
+    """The error that a signal's handler raised, if `error` is one, else None.
+
+    Python wraps an error that a handler raised within a function written in C: in a SystemError
+    with the error as its context. `trace` is the traceback of an error that nobody has caught yet,
+    which doesn't hold it itself.
+    """
     if isinstance(error, SystemError) and error.__context__ is not None:
-        let_through(error.__context__)
-    trace = error.__traceback__
+        found = of_handler(error.__context__)
+        if found is not None:
+            return found
+    trace = trace or error.__traceback__
     codes = _codes()
     while codes and trace is not None:
         if trace.tb_frame.f_code in codes:
-            raise error
+            return error
         trace = trace.tb_next
+    return None
 
 
 def _codes() -> set[CodeType]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from tapegrad.core.handlers import of_handler
 from tapegrad.errors import TraceError
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
@@ -108,6 +109,8 @@ class Activation(Follower):
             return None  # it goes on being called
         if event == "exception":
             _end_by(arg[1])
+            if self.leaving and of_handler(arg[1], arg[2]) is not None:
+                self._interrupted()
         o.enters = False
         self.stack = self.address + self.tops[at]
         then = self.then
@@ -147,6 +150,17 @@ class Activation(Follower):
             except Exception as error:
                 o.fault(error)
         return None
+
+    def _interrupted(self) -> None:
+        """A signal's handler has raised an error in a loop: it is the program's, and no reason to
+        trace the loop again. A program that catches it there gets an error in its place."""
+        self.leaving.clear()
+        for trace in dispatch.running():
+            trace.unfinished = trace.unfinished or TraceError(
+                "the function caught an error that a signal's handler raised in the middle of its "
+                "trace, as a time limit does: what it does then depends on the time. Catch the "
+                "error outside of the function"
+            )
 
     def rest(self, first: int, last: int) -> None:
         """Between these places Python calls back at each line only."""

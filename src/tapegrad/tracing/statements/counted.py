@@ -197,7 +197,7 @@ def _loop(
             x.leave(rounds.found[-1])
         lent.give_back()
     except GeneratorExit:
-        if trace.alive and trace.renounced is None:
+        if trace.alive and trace.renounced is None and trace.unfinished is None:
             renounce(each_round(sides, place))
         raise
     finally:
