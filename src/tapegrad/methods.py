@@ -29,6 +29,14 @@ def show_plan(plan: Any) -> str:
 
 
 @_method
+def html(shown: Any, kind: str) -> str:
+    from tapegrad.core.pages import code, page
+
+    head, _, lines = str(shown).partition("\n")
+    return page(head, code(lines, f"print({kind})"))
+
+
+@_method
 def run(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
     from tapegrad.backends.numpy.play import run_whole
 

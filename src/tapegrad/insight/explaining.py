@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
 from tapegrad.core.log import Event
+from tapegrad.core.pages import folded, listed, page
 from tapegrad.errors import UnsupportedError
 from tapegrad.insight.repeated import repetitions
 from tapegrad.ir.plan import Recurrence, leaves, segments
@@ -64,14 +64,8 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = f"<b>{escape(self.function)}</b>: {escape(self.answered)}"
-        parts = [
-            f"<details open><summary>{escape(title)}</summary><ul>"
-            + "".join(f"<li><code>{escape(sentence)}</code></li>" for sentence in sentences)
-            + "</ul></details>"
-            for title, sentences in self._parts()
-        ]
-        return f"<div>{head}{''.join(parts)}</div>"
+        parts = [folded(title, listed(sentences)) for title, sentences in self._parts()]
+        return page(f"{self.function}: {self.answered}", *parts)
 
 
 def explanation(name: str, answered: str, tape: Tape, history: Iterable[Event]) -> Explanation:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tapegrad.core.pages import folded, page, paragraph, table
 from tapegrad.errors import UnsupportedError
 from tapegrad.insight.holding import Buffer, buffers_of_program, buffers_of_tape, shown
 from tapegrad.insight.limits import limits
@@ -109,6 +110,32 @@ class Profile:
         return "\n".join([*rows, "", *shown(self.buffers)])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, *rest = str(self).partition("\n\n")[0].split("\n")
+        total = sum(x.seconds for x in self.parts) or 1.0
+        parts = [
+            (x.name, (_time(x.seconds), x.seconds / total), x.threads, f"{x.waiting:.0%}")
+            for x in self.parts
+        ]
+        total = sum(x.seconds for x in self.lines) or 1.0
+        lines = [
+            (x.line, x.text, ("~" * x.estimated + _time(x.seconds), x.seconds / total))
+            + ((_time(x.backward), 0.0), (size(x.nbytes) if x.nbytes else "", 0.0))
+            for x in self.lines
+        ]
+        held = sum(x.nbytes for x in self.buffers) or 1
+        buffers = [
+            (x.name, (size(x.nbytes), x.nbytes / held), f"{x.line}: {x.text}" if x.line else "")
+            for x in self.buffers
+        ]
+        return page(
+            head,
+            *map(paragraph, rest),
+            folded("Lines", table(("line", "", "time", "reverse", "bytes"), lines, 2)),
+            folded("Parts", table(("part", "time", "threads", "waiting"), parts, 1)),
+            folded("Memory at the peak", table(("buffer", "bytes", "line"), buffers, 1)),
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parts of the call as a trace that Perfetto opens."""

@@ -169,6 +169,9 @@ class Plan:
     def __str__(self) -> str:
         return str(METHODS["show_plan"](self))
 
+    def _repr_html_(self) -> str:
+        return str(METHODS["html"](self, "plan"))
+
 
 MANY = 1 << 40  # rounds
 

@@ -264,6 +264,9 @@ class Tape(Editable):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return str(METHODS["html"](self, "tape"))
+
     def __len__(self) -> int:
         return len(self.calls)
 

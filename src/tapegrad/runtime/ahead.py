@@ -151,6 +151,17 @@ def how(variant: Variant) -> str:
     return f"played by NumPy: {tier.why_played}"
 
 
+def rows(variants: Sequence[Variant]) -> list[tuple[str, str, int]]:
+    """For each variant: its arguments, how it answers calls, and the number of calls on its
+    tape."""
+    found = []
+    for variant in variants:
+        named = zip(variant.tape.names, variant.tape.free_inputs, strict=False)
+        arguments = ", ".join([f"{name}: {var.aval}" for name, var in named])
+        found.append((arguments or "no arrays", how(variant), len(variant.tape.calls)))
+    return found
+
+
 def explained(name: str, variant: Variant, cache: Cache) -> Explanation:
     """The explanation of the call that a variant answered."""
     variants = cache.all_variants()

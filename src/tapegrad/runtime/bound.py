@@ -5,19 +5,34 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from tapegrad.core.named import Telling
+
 if TYPE_CHECKING:
     from tapegrad.insight.explaining import Explanation
     from tapegrad.insight.profiling import Profile
     from tapegrad.runtime.ahead import Lowered
 
 
-class BoundDerived:
+class BoundDerived(Telling):
     """A derived method bound to its instance, which is passed as an ordinary first argument."""
 
     def __init__(self, derived: Any, instance: Any) -> None:
         self._function = derived
         self._instance = instance
         self.__wrapped__ = types.MethodType(derived, instance)  # for the names of its parameters
+
+    @property
+    def _what(self) -> str:  # type: ignore[override]
+        return f"{self._function._what}, a method of {type(self._instance).__name__}"
+
+    @property
+    def _held(self) -> str:  # type: ignore[override]
+        held: str = self._function._held
+        return held
+
+    def _rows(self) -> list[tuple[str, str, int]]:
+        rows: list[tuple[str, str, int]] = self._function._rows()
+        return rows
 
     def __reduce__(self) -> Any:
         return BoundDerived, (self._function, self._instance)

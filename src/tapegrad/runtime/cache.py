@@ -53,6 +53,11 @@ class CacheInfo(NamedTuple):
     kernels: int
     compiling: int
 
+    def _repr_html_(self) -> str:
+        from tapegrad.core.pages import page, table
+
+        return page("cache", table([x.replace("_", " ") for x in self._fields], [self]))
+
 
 EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads", "kernels")
 

@@ -15,7 +15,7 @@ from tapegrad.core import log
 from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
-from tapegrad.core.named import Named
+from tapegrad.core.named import Telling
 from tapegrad.core.request import Names, Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
 from tapegrad.ir.tape import Tape
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds that a thread waits for another one, which may be waiting for it
 
 
-class Derived(Named):
+class Derived(Telling):
     """A function derived from `f` by a transformation, such as its gradient, or `f` itself
     compiled."""
 
@@ -80,14 +80,22 @@ class Derived(Named):
         self.front = self.cache.front
         self.__wrapped__ = f
         self.__name__ = describe(f) if kind == "jit" else f"{kind}_{describe(f)}"
-        self.__doc__ = f.__doc__
 
-    def __repr__(self) -> str:
+    @property
+    def _what(self) -> str:  # type: ignore[override]
+        return f"{self.transformation.told} of {describe(self.f)}"
+
+    @property
+    def _held(self) -> str:  # type: ignore[override]
         variants = self.cache.all_variants()
         compiled = sum(variant.entry is not None for variant in variants)
         held = f"{len(variants)} variant{'s' * (len(variants) != 1)}, {compiled} compiled"
-        said = f": {held}" if variants else ""
-        return f"<tapegrad {self.transformation.name} of {describe(self.f)}{said}>"
+        return held * bool(variants)
+
+    def _rows(self) -> list[tuple[str, str, int]]:
+        from tapegrad.runtime.ahead import rows
+
+        return rows(self.cache.all_variants())
 
     def __dir__(self) -> list[str]:
         """The names for completion, without internal ones."""

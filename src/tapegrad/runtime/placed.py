@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.named import Named
+from tapegrad.core.named import Telling
 from tapegrad.core.trees import flatten, flatten_with_paths
 from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.observe.program.source import at_line
@@ -26,7 +26,7 @@ from tapegrad.tracing.memory.aliasing import overlaps_itself, share_memory
 from tapegrad.tracing.recording.trace import tracing_depth
 
 
-class Placed(Named):
+class Placed(Telling):
     """A derivative whose gradient is written into `places`, a tree of arrays, and returned as that.
     The gradient is part number `part` of the result, if that has several."""
 
@@ -34,7 +34,6 @@ class Placed(Named):
         self.derived, self.places, self.part = derived, places, part
         self.__wrapped__ = derived
         self.__name__ = derived.__name__
-        self.__doc__ = derived.__doc__
         paths, self._arrays, self._structure = flatten_with_paths(places)
         self._names = ["out" + "".join(f"[{key!r}]" for key in path) for path in paths]
         for name, x in zip(self._names, self._arrays, strict=True):
@@ -58,6 +57,19 @@ class Placed(Named):
             Into(into=((part or 0, 0),)),
             derived.mode,
         )
+
+    @property
+    def _what(self) -> str:  # type: ignore[override]
+        return f"{self.derived._what}, written into out"
+
+    @property
+    def _held(self) -> str:  # type: ignore[override]
+        held: str = self._within._held
+        return held
+
+    def _rows(self) -> list[tuple[str, str, int]]:
+        rows: list[tuple[str, str, int]] = self._within._rows()
+        return rows
 
     def __reduce__(self) -> Any:
         return Placed, (self.derived, self.places, self.part)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -40,6 +40,9 @@ class Selection:
     real: Sequence[Sequence[bool]] = ()
 
 
+_TOLD = {"argnums", "has_aux", "checkpoint", "max_bytes"}
+
+
 class Transformation:
     """A way to derive a function from another one. Instances are keys of caches."""
 
@@ -48,6 +51,14 @@ class Transformation:
     alike: ClassVar[bool] = False  # whether Python's floats are taken for np.float64
     pulls: ClassVar[bool] = False  # whether the tape's further outputs are cotangents of the inputs
     further: ClassVar[Sequence[str]] = ()  # names of arguments after the function's own
+
+    @property
+    def told(self) -> str:
+        """The name, with those of the user's choices that aren't the defaults."""
+        defaults = [(x.name, x.default) for x in fields(cast(Any, self)) if x.name in _TOLD]
+        chosen = [(name, getattr(self, name), default) for name, default in defaults]
+        told = [f"{name}={value!r}" for name, value, default in chosen if value != default]
+        return f"{self.name}({', '.join(told)})" if told else self.name
 
     def check(self, f: Callable[..., Any]) -> None:
         """Raise an `ArgumentError` if the transformation doesn't apply to this function."""

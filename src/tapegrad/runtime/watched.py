@@ -7,7 +7,7 @@ from typing import Any
 
 from tapegrad.core.frames import short_traceback
 from tapegrad.core.late import CALLS, load
-from tapegrad.core.named import Named
+from tapegrad.core.named import Telling
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.derived import Derived
 from tapegrad.tracing.recording import trace as traces
@@ -15,7 +15,7 @@ from tapegrad.tracing.recording import trace as traces
 Debug = bool | Callable[[Any], Any]
 
 
-class Watched(Named):
+class Watched(Telling):
     """A derived function, played call by call, that shows its values to `hook`. Inside of a traced
     function it is the plain derived function."""
 
@@ -23,7 +23,17 @@ class Watched(Named):
         self.derived, self.hook = derived, hook
         self.__wrapped__ = derived
         self.__name__ = derived.__name__
-        self.__doc__ = derived.__doc__
+
+    @property
+    def _what(self) -> str:  # type: ignore[override]
+        return f"{self.derived._what}, whose values are watched"
+
+    @property
+    def _held(self) -> str:  # type: ignore[override]
+        return self.derived._held
+
+    def _rows(self) -> list[tuple[str, str, int]]:
+        return self.derived._rows()
 
     def __reduce__(self) -> Any:
         return Watched, (self.derived, self.hook)
