@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -213,3 +214,21 @@ def test_what_a_loop_keeps_for_reverse_mode_is_no_cotangent():
         finding = error.value.finding
         assert finding.src.text == "w = np.power(x, y)" and not finding.is_cotangent
         assert [number for _, number in finding.rounds] == [1]
+
+
+def test_a_trace_in_another_thread_is_no_reason_to_look_away():
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(x):
+        began.set()
+        may_end.wait(60)
+        return np.sum(x)
+
+    other = threading.Thread(target=grad(slow, compile="never"), args=(X,))
+    other.start()
+    try:
+        assert began.wait(60)
+        assert found(logs, np.array([1.0, 0.0, 4.0])).call.primitive.name == "log"
+    finally:
+        may_end.set()
+        other.join()

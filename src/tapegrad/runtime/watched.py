@@ -10,7 +10,7 @@ from tapegrad.core.late import CALLS, load
 from tapegrad.core.named import Telling
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.derived import Derived
-from tapegrad.tracing.recording import trace as traces
+from tapegrad.tracing.recording.trace import is_untraced
 
 Debug = bool | Callable[[Any], Any]
 
@@ -40,7 +40,7 @@ class Watched(Telling):
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if traces.running:
+        if not is_untraced((args, kwargs)):
             return self.derived(*args, **kwargs)
         load(CALLS)
         from tapegrad.insight.watching import Watch
