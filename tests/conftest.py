@@ -110,6 +110,14 @@ def no_relatives():
         inside.thread.join(300)  # what is compiled still isn't the next test's
 
 
+@pytest.fixture(autouse=True)
+def no_trace_under_way():
+    """A test ends its traces: while one is under way, calls in all threads take the slow way."""
+    yield
+    recording = sys.modules.get("tapegrad.tracing.recording.trace")
+    assert recording is None or not recording.running
+
+
 @pytest.fixture
 def own_answers(request):
     """What a test declares to answer functions of libraries is gone after it."""

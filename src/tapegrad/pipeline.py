@@ -3,9 +3,9 @@
     trace -> derive -> optimize -> schedule -> emit   -> compile -> run
     Python   Tape      Tape        Plan        source    machine    call
 
-A call of a user's function comes in as a `Request`, and goes out as an `Executable`. Each function
-below makes the next representation of the one before. What `grad`, `jit` and their like make of a
-tape is in `runtime.transformations`, and a call's way in and out in `runtime.derived`.
+A call of the user's function enters as a `Request` and leaves as an `Executable`. Each function
+below turns one representation into the next. `runtime.transformations` defines which tapes `grad`,
+`jit` and the others derive; `runtime.derived` handles arguments and results of a call.
 """
 
 from __future__ import annotations
@@ -59,46 +59,45 @@ if TYPE_CHECKING:
 Pass = Callable[[Tape], Tape]
 Code = TypeVar("Code", Tape, "Plan")
 
-# A tape that a user looks at: nothing twice, and nothing in vain.
+# For a tape that a user prints: no common subexpressions, no dead calls.
 TRACED: tuple[Pass, ...] = (eliminate_common, remove_dead)
 
-# Before differentiating: what is gone here is gone twice.
+# Before differentiating: a call that is removed here has no adjoint either.
 BEFORE: tuple[Pass, ...] = (
     simplify,
-    slim_loops,  # what isn't carried needs no cotangent carried
+    slim_loops,  # a value that the loop doesn't carry needs no carried cotangent
     remove_dead,
 )
 
-# After differentiating, on forward and backward half together.
+# After differentiating, on the forward and the reverse half together.
 AFTER: tuple[Pass, ...] = (
-    simplify,  # the backward half reads much of what the forward half computed, and its seed is 1
-    slim_loops,  # of the cotangents that loops carry few are wanted
-    remove_dead,  # last: rules return every cotangent, and few are wanted
+    simplify,  # the reverse half reads many values of the forward half, and its seed is 1
+    slim_loops,  # loops carry cotangents for all operands; few are used
+    remove_dead,  # last: rules return the cotangents of all operands; few are used
 )
 
-# Of what becomes part of another trace, whose own passes do the rest.
+# For a tape that becomes part of another trace: the passes of that trace do the rest.
 INSIDE: tuple[Pass, ...] = (slim_loops, prune)
 
-# Of what is compiled, and played where its guards on magnitudes don't hold.
+# For a tape that is compiled. If the guards on magnitudes fail, the tape before them is played.
 ORDER: tuple[Pass, ...] = (expand_ordered, reorder)
 
-# Of what is compiled: nobody differentiates it.
+# For a tape that is compiled, and so won't be differentiated any more.
 LAST: tuple[Pass, ...] = (
-    hoist,  # loops that may make no rounds give away what isn't theirs
-    part_rounds,  # after it: what is the same in each round needs no parts
+    hoist,  # loop-invariant calls leave loops, including loops that may run zero rounds
+    part_rounds,  # after hoisting: invariant values need no partition by rounds
 )
 
-LARGE = 1 << 20  # bytes of results: the memory that smaller ones need doesn't count
-MORE = 1.035  # of a matrix: what else its computation may need; the rest is vectors
-MUCH = 4  # of a matrix: then rounds of loops make again what they can, and take longer
-SCARCE = (10.0, 1e4)  # times the price of memory where there is little, and hardly any
+LARGE = 1 << 20  # bytes; the memory use of calls with smaller results is ignored
+MORE = 1.035  # scratch memory allowed, as a multiple of the result matrix; the rest is vectors
+MUCH = 4  # above this multiple, rounds of loops recompute values, which takes longer
+SCARCE = (10.0, 1e4)  # prices of memory, tried in turn where scratch memory is large
 
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
 
 def run_passes(code: Code, passes: Sequence[Callable[[Code], Code]]) -> Code:
-    """Apply passes to a tape or a plan, in order; under TAPEGRAD_DEBUG it is verified after
-    each."""
+    """Apply passes to a tape or a plan, in order. Under TAPEGRAD_DEBUG each result is verified."""
     for step in passes:
         before, code = code, step(code)
         if DEBUG and code is not before:
@@ -121,10 +120,11 @@ def _verify(code: Tape | Plan, after: str) -> None:
 def trace(
     request: Request, observer: Observer | None = None, idle: bool = False, in_vain: int = 0
 ) -> Traced:
-    """One run of a function, on proxies that record: its tape, with loops where the run has
-    unrolled them, unless no tape of so many calls has some: to look is `in_vain`. An `observer`
-    sees what it reads without being passed it. If `idle`, values decide nothing: see `Trace`."""
-    from tapegrad.tracing.runs.run import trace_function  # the compiler's process traces nothing
+    """The tape of one run of a function on tracers, with unrolled rounds rolled up into loops. A
+    tape of at most `in_vain` calls isn't searched for them. `observer` records the state that the
+    function reads without receiving it as an argument. If `idle`, no value decides the path: see
+    `Trace`."""
+    from tapegrad.tracing.runs.run import trace_function  # the compiler's process never traces
 
     return trace_function(request, observer, partial(rolled, in_vain=in_vain), idle=idle)
 
@@ -132,8 +132,8 @@ def trace(
 def rolled(
     tape: Tape, captured: Sequence[Any], constants: Collection[int], in_vain: int = 0
 ) -> tuple[Tape, tuple[Any, ...]]:
-    """A tape as it was recorded, with loops, and the values of its last inputs, of which those
-    numbered in `constants` never change."""
+    """The recorded tape with its unrolled rounds rolled up into loops, and the values of its
+    captured inputs, which are the last ones. The inputs numbered in `constants` never change."""
     if len(tape.calls) <= in_vain or not may_repeat_inside(tape):
         return renumbered(tape), tuple(captured)
     load(REPETITION)
@@ -159,16 +159,16 @@ def derive(
     keep: Sequence[int] | None = None,
     checkpoint: Checkpoint = "auto",
 ) -> Tape:
-    """The tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`; what loops
-    keep for it is said by `checkpoint`."""
+    """The tape of the outputs numbered `keep` and of the cotangents of the inputs `wrt`.
+    `checkpoint` says which values loops store for the reverse half."""
     check_kept(tape := inline_calls(tape), wrt)
-    tape = run_passes(tape, BEFORE)  # custom calls stay: their rules are needed
+    tape = run_passes(tape, BEFORE)  # calls with custom rules stay: reverse mode uses the rules
     return reverse(tell_softplus(tell_roots(tape)), wrt, seed, keep, checkpoint=checkpoint)
 
 
 def pushforward(tape: Tape, wrt: Sequence[int], apart: bool = False) -> Tape:
-    """The tape of the outputs, and of their tangents for those of the inputs `wrt`, which are its
-    last inputs. With `apart` the values don't depend on these."""
+    """The tape of the outputs and their tangents. Its last inputs are the tangents of the inputs
+    `wrt`. With `apart` no output is computed from these tangents."""
     check_kept(tape := inline_calls(tape), wrt)
     return forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt, apart=apart)
 
@@ -190,17 +190,19 @@ def expansion(tape: Tape, wrt: Sequence[int], order: int) -> Tape:
 
 
 def settled(tape: Tape) -> Tape:
-    """A tape that won't be differentiated again, without what serves that alone."""
+    """A tape that won't be differentiated any more: custom rules are inlined, stops of gradients
+    dropped, composites expanded."""
     return expand_composites(drop_stops(inline_custom(tape)))
 
 
 def playable(tape: Tape) -> Tape:
-    """A tape as its first calls play it: what nothing needs is gone, all else is the compiler's."""
+    """The tape that the first calls play with NumPy: without dead calls. All other passes are left
+    to the compiler."""
     return prune(settled(tape))
 
 
 def finished(tape: Tape) -> Tape:
-    """A settled tape, or one that becomes part of another trace, at its best."""
+    """A settled tape, or one that becomes part of another trace, after the passes `AFTER`."""
     return _for(tape, run_passes(tape, AFTER))
 
 
@@ -210,7 +212,7 @@ def optimized(tape: Tape) -> Tape:
 
 
 def _for(tape: Tape, made: Tape) -> Tape:
-    """What was made of a tape, with the same said of its results."""
+    """The tape `made` from `tape`, with the facts about results that `tape` has."""
     return replace(made, matrices=tape.matrices, into=tape.into)
 
 
@@ -226,8 +228,8 @@ def gradient(
 
 
 def within(tape: Tape, most: int, mode: str) -> Tape:
-    """A finished tape of a gradient of which a call takes at most so many bytes at a time, beside
-    arguments and results, in this mode of compiling; `Least` if none is found."""
+    """A finished tape of a gradient that needs at most `most` bytes at a time, beside arguments and
+    results, if it is compiled in this `mode`. Raises `Least` if there is none."""
     from tapegrad.differentiate.budget import within as keep_within
 
     def taken(mode: str, tape: Tape) -> int:
@@ -237,8 +239,8 @@ def within(tape: Tape, most: int, mode: str) -> Tape:
 
 
 def bytes_taken(tape: Tape, mode: str) -> int:
-    """The most memory that a call takes at a time beside arguments and results: where the tape is
-    played, where it is compiled, or where it is both, one after the other."""
+    """The peak memory of a call in bytes, besides arguments and results: played, compiled, or the
+    larger of both where `mode` allows both."""
     played = 0 if mode == "always" else max(live_bytes(tape), default=0)
     if mode == "never":
         return played
@@ -255,10 +257,11 @@ def compile(
     times: dict[str, float] | None = None,
     kind: Kind | None = None,
 ) -> Executable:
-    """The machine code of a settled tape, and what calls it. Sums of products keep their order if
-    the tape says so, else who calls it plays the tape where it tells that the order counts. `build`
-    compiles kernels, here if it isn't given; `times` receives the seconds that each part took.
-    Beside a tape of the same `kind`, for other lengths, it gets kernels that serve any."""
+    """The compiled kernels of a settled tape, with the code that calls them. Unless the tape is
+    `ordered`, they reorder sums of products, and tell where that could matter for the arguments of
+    a call, which then plays the tape. `build` compiles the kernels, by default in this process.
+    `times` receives the seconds of each part. If `kind` has a tape that differs in lengths alone,
+    the kernels serve any length."""
     at = [perf_counter()]
     best = at_its_best(tape)
     at.append(perf_counter())
@@ -273,14 +276,14 @@ def compile(
 
 
 def at_its_best(tape: Tape) -> Tape:
-    """A settled tape as it is compiled."""
+    """A settled tape after all passes that precede scheduling."""
     best = finished(tape)
     return _for(tape, run_passes(best if tape.ordered else run_passes(best, ORDER), LAST))
 
 
 def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers]:
-    """The program of a tape, which is optimised; and the numbers that a program of the same kind,
-    with the same loops, has in the place of its own."""
+    """The program of an optimised tape, and the numbers that differ in the program of a tape of the
+    same kind, which has the same loops with other lengths."""
     from tapegrad.schedule.buffers import assign, is_alike
     from tapegrad.schedule.lengths import varied
 
@@ -291,7 +294,7 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
         one = looped(replace(best, axes=axes))
         try:
             two = looped(replace(at_its_best(other), axes=axes))
-        except Exception as error:  # it may only be guessed, and make no sense
+        except Exception as error:  # the other tape may be a guess that can't be planned
             let_through(error)
             continue
         if is_alike(one.plan, two.plan):
@@ -304,17 +307,17 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
 
 
 class Kind(Protocol):
-    """What a tape has in common with those that are alike but for lengths."""
+    """The tapes that differ from one tape in lengths alone."""
 
     def others(self) -> Iterable[Tape]:
-        """Some of these."""
+        """The tapes of this kind that are worth trying."""
 
     def keep(self) -> None:
-        """Have this tape be one of them for others."""
+        """Add the tape to its kind."""
 
 
 class Looped(NamedTuple):
-    """A tape's loops, and how they came about."""
+    """The plan of a tape, with its first form and the passes that led from this to the plan."""
 
     tape: Tape
     first: Plan
@@ -323,7 +326,8 @@ class Looped(NamedTuple):
 
 
 def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
-    """The first plan of a tape: one nest a call; views are indices. Loops' rounds have a price."""
+    """The first plan of a tape: one loop nest for each call; views become indices. The plans of
+    loops' bodies recompute values by the `price` of memory."""
     from tapegrad.backends.source.names import user_names
     from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.fuse import fuse
@@ -351,11 +355,9 @@ def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
 
 
 def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) -> Looped:
-    """The plan of an optimised tape: its loops, fused, as a target runs them. Where it needs more
-    memory than its results, and these are large, memory has these prices, one after the other.
-
-    What does it is imported here: a process whose code is on disk needs none of it.
-    """
+    """The plan of an optimised tape: fused loops, for a target. If large results need still more
+    scratch memory, `prices` of memory are tried in turn, by which more values are recomputed. The
+    passes are imported here: a process that finds its code on disk needs none of them."""
     from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.arrange import arrange
     from tapegrad.schedule.cut import cut
@@ -384,20 +386,19 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     large, price, room = math.inf, 1.0, most
     passes = (
         fuse,  # nests over the same range become one
-        store_shared,  # what crosses a call of NumPy is in memory
-        shrink,  # tells which temporaries would be stored ...
-        recomputed,  # ... so that those which are cheap to compute again aren't
-        shrink,  # and what is left only where it is needed
-        tiled,  # registers between inner loops become rows, so it comes after shrinking
-        apart,  # in nests that are too short for tiles, functions get loops of their own
+        store_shared,  # values that are used on both sides of a NumPy call are in memory
+        shrink,  # finds the temporaries that would be stored ...
+        recomputed,  # ... and recomputes those that are cheap
+        shrink,  # stores the others as small as possible
+        tiled,  # after shrinking: scalars between inner loops become rows
+        apart,  # in nests too short for tiles, elementary functions get loops of their own
         shrink,
-        # Long loops in chunks, each a kernel, for several cores; what one core does waits, and
-        # short kernels become one.
+        # Cut long loops into chunks, each a kernel, for several cores; merge short kernels.
         *((shared_out, arrange) if target.threads else ()),
-        gather_fills,  # small arrays that are filled one after the other are in one loop
-        # Kernels that take too long to compile are cut, and between them registers are in memory.
+        gather_fills,  # one loop fills several small arrays
+        # Kernels that would take too long to compile are cut; scalars between them are in memory.
         *((cut, store_shared) if target.cuts else ()),
-        in_place,  # results go where the caller wants them
+        in_place,  # results are written to the arrays that the caller gave
     )
     first = lowered(tape)
     plan = run_passes(first, passes)
@@ -408,7 +409,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
             break
         if dearer:
             large, price = most / 64, dearer
-        else:  # fewer chunks, at the best price
+        else:  # last try: fewer chunks, at the best price
             (large, price), room = best, most / 256
         other = run_passes(first, passes)
         if scratch_of(other) < scratch:
@@ -416,7 +417,9 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     if prices and scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
         start = lowered(less, most / 64, prices[-1])
         other = run_passes(start, passes)
-        if scratch_of(other) < 0.75 * scratch_of(plan):  # rounds take longer
+        if scratch_of(other) < 0.75 * scratch_of(
+            plan
+        ):  # recomputing rounds takes longer: it must pay
             return Looped(less, start, passes, other)
     return Looped(tape, first, passes, plan)
 
@@ -429,8 +432,8 @@ def scratch_of(plan: Plan) -> int:
 
 
 def memory_of(plan: Plan) -> int:
-    """The memory that a call of a plan's code needs beside arguments and results, in bytes: scratch
-    memory, and the most that NumPy returns in one call between kernels, which is copied."""
+    """The memory in bytes that a call of the compiled plan needs besides arguments and results:
+    scratch memory, and the largest results of one NumPy call between kernels, which are copied."""
     from tapegrad.ir.steps import PythonCall
 
     made = [
@@ -451,7 +454,7 @@ def schedule(tape: Tape, target: Target = HOST) -> Program:
 
 
 def written(found: Looped, homes: Allocation, target: Target = HOST) -> Program:
-    """The program of a plan whose stored values have these homes."""
+    """The program of a plan whose stored values have the places `homes` in memory."""
     from tapegrad.backends.source.emit import emit
     from tapegrad.schedule.lengths import lengths
 
@@ -470,12 +473,12 @@ def source_of(tape: Tape) -> str:
 
 
 def scratch_bytes_of(tape: Tape) -> int:
-    """The scratch memory that the compiled code of a tape needs."""
+    """The scratch memory that the compiled code of a tape needs, in bytes."""
     return scratch_of(looped(at_its_best(tape)).plan)
 
 
 def numpy_source_of(tape: Tape) -> str:
-    """The reference source of a tape: NumPy, call by call."""
+    """The source of a tape as plain NumPy, one line for each call."""
     from tapegrad.backends.numpy.source import numpy_source
 
     return numpy_source(expand_composites(inline_custom(tape)))
