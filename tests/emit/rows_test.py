@@ -1,139 +1,109 @@
-"""What loops do of whole rows is a call, and gives the same: `support/rows.py`."""
+"""What is asked of whole rows is asked at once, before the loop along them: `source/rows.py`,
+`support/rows.py`."""
 
 from __future__ import annotations
 
-import textwrap
-
 import numpy as np
 import pytest
+from tests.emit.check import assert_agree, compiled
 from tests.emit.translation_test import assert_alike, both
+from tests.tapes import tape
 
 from tapegrad.backends.cpu import support
 from tapegrad.backends.cpu.linking import linked, shared_names
 from tapegrad.backends.cpu.machine_code import kernel_function
 from tapegrad.backends.cpu.support import blocks, shared_code
+from tapegrad.ir.tape import Tape
+from tapegrad.pipeline import schedule
 from tapegrad.primitives.elementwise import moderate
 
 CALL = "tapegrad_shared_call"
 PARAMETERS = {
     "x": ("array", (9, 40), "float64"),
-    "y": ("array", (9, 40), "float64"),
+    "z": ("array", (40,), "float32"),
     "v": ("array", (40,), "float64"),
     "n": ("array", (40,), "int64"),
     "found": ("array", (3,), "bool"),
     "s": ("scalar", (), "float64"),
 }
-# What a loop does, and whether it asks a function about rows.
-LOOPS = {
-    "beside a sum": (
-        True,
-        """
-        fits = True
-        for i in range(9):
-            for j in range(40):
-                v[j] += x[i, j]
-                fits = fits & (moderate(x[i, j], 4.0))
-        found[0] = fits
-        """,
-    ),
-    "alone, of a part, under a name": (
-        True,
-        """
-        fits = True
-        for i in range(9):
-            for j in range(rolled(30)):
-                t = x[8 - i, j + 5]
-                ok = moderate(t, 8.0)
-                fits = fits & ok
-        found[0] = fits
-        """,
-    ),
-    "of what the loop writes": (
-        False,
-        """
-        fits = True
-        for i in range(9):
-            for j in range(40):
-                x[i, j] = x[i, j] * 3.0
-                fits = fits & (moderate(x[i, j], 4.0))
-        found[0] = fits
-        """,
-    ),
-    "of what stands far apart": (
-        False,
-        """
-        fits = True
-        for i in range(40):
-            for j in range(9):
-                fits = fits & (moderate(x[j, i], 16.0))
-        found[0] = fits
-        """,
-    ),
-    "of what is read again": (
-        False,
-        """
-        fits = True
+KERNEL = """
+    fits = True
+    for i in range(9):
+        fits = fits & all_moderate(x[i], 0, 40, 4.0)
         for j in range(40):
-            fits = fits & (moderate(x[0, j], 2.0))
-            if fits:
-                v[j] = 1.0
-        found[0] = fits
-        """,
+            v[j] += x[i, j]
+    found[0] = fits
+    found[1] = all_moderate(x, 7, 16, 2.0) & all_moderate(z, 1, min(39, 17), 1024.0)
+    found[2] = all_moderate(x, 0, 360, where(s > 0.0, 4.0, 1024.0))
+    clear(n)
+    clear(z)
+    return 0
+"""
+
+
+def test_kernels_do_the_same_by_numbas_own_front_end():
+    parameters = list(PARAMETERS.values())
+    kernels = both(f"def kernel({', '.join(PARAMETERS)}):{KERNEL}", parameters)
+    for seed in range(3):
+        assert_alike(kernels, parameters, seed)
+
+
+# The shape of an input; what is asked about, and its shape; and how, where that is asked at once.
+TAPES = {
+    "along rows": ("60,40", "", "60,40", "(x[i], 0, 40,"),
+    "along short rows": ("60,5", "", "60,5", "(x, 0, 300,"),
+    "along parts of rows": (
+        "60,40",
+        "getitem(%1, index=(Slice(0, 60, 1), Slice(7, 30, 1)))",
+        "60,30",
+        "(x[i], 7, 30,",
     ),
-    "of too few, of any number, and of what is computed": (
-        False,
-        """
-        fits = True
-        for j in range(9):
-            fits = fits & (moderate(x[0, j], 2.0))
-        for i in range(9):
-            for j in range(i, 40):
-                fits = fits & (moderate(x[i, j], 64.0))
-        for j in range(40):
-            fits = fits & (moderate(x[1, j] * s, 64.0))
-        found[0] = fits
-        """,
-    ),
-    "rows that are filled and copied": (
-        False,
-        """
-        for i in range(9):
-            for j in range(40):
-                x[i, j] = 0.0
-        for i in range(9):
-            for j in range(i, 40):
-                y[i, j] = v[j - i]
-        for j in range(40):
-            n[j] = 0
-        """,
-    ),
-    "rows that are other numbers, or moved in themselves": (
-        False,
-        """
-        for j in range(40):
-            x[0, j] = -0.0
-        for j in range(39):
-            v[j + 1] = v[j]
-        for j in range(40):
-            y[0, j] = n[j]
-        """,
-    ),
+    "along chunks": ("300003", "", "300003", "(x, 9376 * chunk, min(9376, 300003 - 9376 * chunk),"),
+    "of what stands far apart": ("60,40", "transpose(%1, axes=(1, 0))", "40,60", ""),
+    "of what is computed": ("60,40", "neg(%1)", "60,40", ""),
+    "of too few": ("3,5", "", "3,5", ""),
 }
 
 
-@pytest.mark.parametrize("what", LOOPS)
-def test_loops_give_the_same(what):
-    asks, text = LOOPS[what]
-    body = textwrap.indent(textwrap.dedent(text).strip(), "    ")
-    text = f"def kernel({', '.join(PARAMETERS)}):\n{body}\n    return 0\n"
-    parameters = list(PARAMETERS.values())
-    kernels = both(text, parameters)
-    for seed in range(3):
-        assert_alike(kernels, parameters, seed)
-    code = support.object_code(
-        kernel_function(text, "kernel", dict(support.namespace())), parameters
+def source_of(given: Tape) -> str:
+    """The kernels of a tape."""
+    return "\n".join(kernel.text for kernel in schedule(given).kernels)
+
+
+@pytest.mark.parametrize("what", TAPES)
+def test_rows_are_asked_before_the_loop_along_them(what):
+    shape, made, asked, question = TAPES[what]
+    x = "%8" if made else "%1"
+    given = tape(
+        f"f8[{shape}]",
+        f"""
+        {f"%8 = {made} : f8[{asked}]" if made else ""}
+        %2 = exp({x}) : f8[{asked}]
+        %3 = sum(%2, axes=(0,)) : f8[{asked.partition(",")[2]}]
+        %9 = moderate({x}, 1024.0) : b1[{asked}]
+        %10 = all(%9, axes={tuple(range(asked.count(",") + 1))}) : b1[]
+        guard %10 = True
+        out %3
+        """,
     )
-    assert any("moderate" in name for name in shared_names(code)) == asks
+    source = source_of(given)
+    assert (f"all_moderate{question}" in source) if question else "all_moderate" not in source
+    rng = np.random.default_rng(0)
+    values = rng.choice([1.0, -3.5, 0.0], given.inputs[0].shape)
+    assert_agree(given, [values])
+    places = {0, values.size - 1, *rng.integers(values.size, size=20)}
+    call = compiled(given)
+    for k in places:
+        other = values.copy()
+        other.flat[k] = 2000.0
+        holds = "parts" in what and not 7 <= k % 40 < 37
+        assert (call(other) is not None) == holds, k
+
+
+def test_vectors_are_cleared_by_a_call():
+    given = tape("f8[30,50]", "%2 = sum(%1, axes=(0,)) : f8[50]\nout %2")
+    assert "clear(out)" in source_of(given)
+    assert_agree(given, [np.arange(1500.0).reshape(30, 50)])
 
 
 @pytest.mark.parametrize("vectors", [(64, 32), (32, 16), (16, 32)])
@@ -152,9 +122,8 @@ def test_rows_are_asked_exactly(vectors, dtype, bound, monkeypatch):
     rng = np.random.default_rng(0)
     for n in (16, 17, 31, 67, 150):
         text = (
-            f"def kernel(x, found):\n    fits = True\n    for j in range({n}):\n"
-            f"        fits = fits & (moderate(x[j], {float(bound)}))\n"
-            "    found[()] = fits\n    return 0\n"
+            f"def kernel(x, found):\n    found[()] = all_moderate(x, 0, {n}, {float(bound)})\n"
+            "    return 0\n"
         )
         function = kernel_function(text, "kernel", dict(support.namespace()))
         kinds = [("array", (n,), dtype), ("array", (), "bool")]

@@ -282,7 +282,8 @@ class Elementwise(Primitive):
     Its `name` is that of `function`, if it isn't given, and `scalar`, the emitted expression, a
     call by that name: `{0}` stands for the first operand, names are those of the emitter's
     vocabulary, and without an expression NumPy is called between the kernels. `numpy` is NumPy's
-    expression, if that isn't a call of `function`, `quick` one that scalars are quicker at.
+    expression, if that isn't a call of `function`, `quick` one that scalars are quicker at. With
+    `of_all` the emitter has `all_name(x, first, count, y)`, which asks it of many numbers at once.
 
     What it says of its derivative, which is zero everywhere if it says nothing:
 
@@ -313,6 +314,7 @@ class Elementwise(Primitive):
         cost: int = 1,
         numpy: str = "",
         quick: str = "",
+        of_all: bool = False,
         algebra: Algebra = PLAIN,
         of_complex: bool = False,
         numpys: bool = False,
@@ -325,7 +327,7 @@ class Elementwise(Primitive):
         self.flat = not (partials or times or vjp or jvp or kink)
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.cost = cost
-        self._numpy, self._quick = numpy, quick
+        self._numpy, self._quick, self.of_all = numpy, quick, of_all
         self.algebra = algebra
         self.of_complex, self.numpys = of_complex, numpys
         count = self._operands() if scalar is None or algebra is not PLAIN else 0

@@ -412,7 +412,7 @@ def _is_moderate(x: Any, bound: Any) -> Any:
 
 
 moderate = Elementwise(
-    _is_moderate, name="moderate", scalar="moderate({0}, {1})", dtype=bool, cost=6
+    _is_moderate, name="moderate", scalar="moderate({0}, {1})", of_all=True, dtype=bool, cost=6
 )
 
 # ---- integers

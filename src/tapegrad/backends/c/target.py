@@ -21,7 +21,7 @@ from tapegrad.backends.source.program import Program
 from tapegrad.backends.target import Language
 from tapegrad.ir.cells import Cell
 
-INCLUDED = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
+INCLUDED = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
 
 
 class C(Language):

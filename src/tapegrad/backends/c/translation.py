@@ -150,7 +150,7 @@ class Translator:
                 assert statement.value is not None
                 self.line(f"return {self.expression(statement.value).text};")
             elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-                self._product(statement.value)
+                self._called(statement.value)
             elif isinstance(statement, (ast.If, ast.While)):
                 word = "if" if isinstance(statement, ast.If) else "while"
                 self.inner(f"{word} ({self.expression(statement.test).text})", statement.body)
@@ -219,9 +219,15 @@ class Translator:
         self.line("{ " + " ".join(before))
         self.line("  " + " ".join([f"{name} = {name}{end};" for name, _ in pairs]) + " }")
 
-    def _product(self, x: ast.Call) -> None:
-        """`matmul(x, y, out)`, or of the first rows, columns and terms alone, or what adds."""
+    def _called(self, x: ast.Call) -> None:
+        """`clear(vector)`; `matmul(x, y, out)`, or of the first rows, columns and terms alone, or
+        what adds."""
         name = getattr(x.func, "id", "")
+        if name == "clear":
+            vector = self.expression(x.args[0])
+            ((count, _),) = vector.axes or ()
+            self.line(f"memset({vector.text}, 0, {count} * sizeof *{vector.text});")
+            return
         if name.removeprefix("add_") not in ("matmul", "front_matmul"):
             raise self.refuse(x)
         arrays = [self.expression(arg) for arg in x.args[:3]]

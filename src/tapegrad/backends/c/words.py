@@ -46,7 +46,7 @@ KEYWORDS = (
     *("else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "int64_t", "long"),
     *("main", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct"),
     *("switch", "typedef", "union", "unsigned", "void", "volatile", "while"),
-    *("true", "false", "NAN", "INFINITY"),
+    *("true", "false", "NAN", "INFINITY", "memset"),
 )
 PRODUCTS = ("matmul", "matmul_of_windows", "place_of")
 RESERVED = frozenset(

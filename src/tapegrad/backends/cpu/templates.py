@@ -43,7 +43,10 @@ VIEWS = ("reshaped", "part")
 # What is in the type of a part: how many rows there are; which axes, and how much of them.
 TYPED = {"row_part": 1, "column_part": 1, "panel": 2}
 # What takes whole arrays of any length.
-ANY = ("matmul", "add_matmul", "front_matmul", "add_front_matmul", "correlate")
+ANY = (
+    *("matmul", "add_matmul", "front_matmul", "add_front_matmul", "correlate"),
+    *("all_moderate", "clear"),
+)
 
 
 @dataclass(frozen=True)

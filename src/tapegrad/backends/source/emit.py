@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tapegrad.backends.source.names import Scope
 from tapegrad.backends.source.products import emit_product
 from tapegrad.backends.source.program import LINE, Axes, Kernel, Program, lines_of
 from tapegrad.backends.source.rounds import emit_recurrence
-from tapegrad.backends.source.rows import is_short_row
+from tapegrad.backends.source.rows import Asked, is_cleared, is_short_row
 from tapegrad.core.arrays import BITS, is_half
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
@@ -235,6 +235,12 @@ class _KernelEmitter:
         del self.loops[index]
 
     def _loop(self, loop: Loop) -> None:
+        if is_cleared(self, loop):
+            self.line(f"clear({self.array(loop.body[0].cell)})")  # type: ignore[attr-defined]
+            return
+        loop = replace(loop, body=Asked(self, loop).rest())
+        if not loop.body:
+            return
         tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name
         taken = self.loops.values()
         name = next((n for n in self.letters if n not in taken and not tiles), None)
@@ -270,7 +276,7 @@ class _KernelEmitter:
             self.pending[cell] = pending
             self.program.nested.add(cell)
             return
-        target = self._target(cell, step.at)
+        target = self.target(cell, step.at)
         fold = step.combine
         if fold is None:
             self.line(f"{target} = {value}")
@@ -294,7 +300,7 @@ class _KernelEmitter:
                 return False
             reads = [r.cell for r in later.reads]
             if cell in reads:
-                template = self._template(later)
+                template = self.template(later)
                 place = reads.index(cell)
                 return template.count(f"{{{place}}}") == 1
             written = span(later.cell, later.at, self.allocation)
@@ -305,7 +311,7 @@ class _KernelEmitter:
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
         called = f"{step.primitive.kernel}({', '.join(given)})"
-        targets = [self._target(cell, step.at) for cell in step.results]
+        targets = [self.target(cell, step.at) for cell in step.results]
         self.line(f"{', '.join(targets)} = {called}" if targets else called)
 
     def matrix(self, cell: Cell, at: At, swapped: bool = False) -> str:
@@ -316,7 +322,7 @@ class _KernelEmitter:
         return name + (".T" if swapped else "")
 
     def _arg_update(self, step: ArgUpdate) -> None:
-        best, target = self._target(step.best, step.at), self._target(step.cell, step.at)
+        best, target = self.target(step.best, step.at), self.target(step.cell, step.at)
         value = self.names.fresh("value")
         self.line(f"{value} = {self.text(step.read)}")
         self.line(f"if {value} {step.better} {best} or ({value} != {value} and {best} == {best}):")
@@ -325,12 +331,12 @@ class _KernelEmitter:
 
     # ---- values
 
-    def _template(self, step: Compute) -> str:
+    def template(self, step: Compute) -> str:
         return str(step.primitive.template(step.cell.dtype, [r.literal for r in step.reads]))
 
     def _value(self, step: Compute) -> _Pending:
         """The expression that a step computes, with those in it that waited for their reader."""
-        template = self._template(step)
+        template = self.template(step)
         if step.reads and step.reads[0].literal is None:
             floats = step.reads[0].cell.dtype if step.reads[0].cell else step.cell.dtype
         else:
@@ -363,7 +369,7 @@ class _KernelEmitter:
             return self._literal(read.literal)
         if read.cell is None:
             return self.entry(read.at[0])
-        return self._target(read.cell, read.at)
+        return self.target(read.cell, read.at)
 
     def _literal(self, literal: Literal) -> str:
         value: Any = literal.value
@@ -387,9 +393,9 @@ class _KernelEmitter:
 
     def place(self, cell: Cell) -> str:
         """A number's place."""
-        return self._target(cell, ())
+        return self.target(cell, ())
 
-    def _target(self, cell: Cell, at: At) -> str:
+    def target(self, cell: Cell, at: At) -> str:
         if cell in self.numbers:
             return self.numbers[cell]
         if cell.scalar:

@@ -1,14 +1,34 @@
-"""Short rows along which loops shall be vectorised: see `support.rolled`."""
+"""What is done of whole rows, and along which rows LLVM shall make vectors (`support.rolled`).
+
+A loop may ask of each number that it reads whether something holds, beside what it computes:
+
+    for j in range(220):
+        total[j] += x[i, j]
+        fits = fits & moderate(x[i, j], bound)
+
+LLVM takes as long for the question as for all else. So it is asked of all of them before the loop,
+by a function that kernels share:
+
+    fits = fits & all_moderate(x[i], 0, 220, bound)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from tapegrad.ir.affine import Affine, Index
-from tapegrad.ir.fold import Fold
-from tapegrad.ir.steps import Compute, Loop
+from tapegrad.ir.allocation import left_of
+from tapegrad.ir.cells import At, Cell, Indirect
+from tapegrad.ir.fold import ALL, Fold
+from tapegrad.ir.plan import is_fill
+from tapegrad.ir.steps import Compute, Loop, Step
+from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import FUNCTION
 
+LONG = 16  # numbers that are worth a call; no vector has more
 ROLLED = range(8, 65)  # extents that LLVM must not know: of longer rows it makes vectors anyway
 LANES = 4  # of a vector; what is left over of a row is computed one by one
 
@@ -39,3 +59,125 @@ def is_short_row(loop: Loop, loops: Sequence[Index]) -> bool:
         return row is not None and any(fold is not None and fold.loose for fold in folds)
     left_over = extent % LANES / extent
     return all(stores) and not (cost >= FUNCTION and left_over > 0.1)
+
+
+def is_cleared(emitter: Any, loop: Loop) -> bool:
+    """Whether a loop does nothing but make a vector zero."""
+    step = loop.body[0]
+    if len(loop.body) > 1 or not is_fill(step) or not _is_whole(loop) or loop.index.extent < LONG:
+        return False
+    assert isinstance(step, Compute)
+    at = left_of(step.cell, step.at)
+    is_vector = [*map(_alone, at)] == [loop.index] and _shape(step.cell) == (loop.index.extent,)
+    if not is_vector or step.cell.dtype.kind not in "fi" or emitter.template(step) != "{0}":
+        return False
+    return repr(float(step.reads[0].literal.value)) == "0.0"  # type: ignore[union-attr]
+
+
+class Asked:
+    """What a loop asks of numbers that follow each other in its rounds, or along a short row in
+    each of them: the `emitter` asks it of all of these before the loop."""
+
+    def __init__(self, emitter: Any, loop: Loop) -> None:
+        self.emitter, self.loop = emitter, loop
+        # Where the rounds begin, how many there are, and how many at least.
+        self.begin, self.rounds = Affine(), loop.index.extent
+        if loop.chunk is not None:
+            self.begin, self.rounds = Affine((loop.chunk,)), loop.chunk[1]
+        elif loop.start is not None:
+            self.begin, self.rounds = Affine.of(loop.start), loop.step
+        self.fewest = loop.index.extent % max(1, self.rounds) or self.rounds
+
+    @cached_property
+    def written(self) -> set[Cell]:
+        """The cells that the loop writes to."""
+        return {cell.root for cell, _, writes in self.loop.accesses() if writes}
+
+    def rest(self) -> tuple[Step, ...]:
+        """What is left of the loop's body."""
+        loop = self.loop
+        by_tiles = loop.step != 1 and loop.start is None
+        if by_tiles or loop.index.limit is not None or self.emitter.program.axes:
+            return loop.body
+        body: list[Step] = []
+        for step in loop.body:
+            if isinstance(step, Loop) and _is_whole(step) and step.index.extent < LONG:
+                step = replace(step, body=self._without(step.body, step.index))
+            if not isinstance(step, Loop) or step.body:
+                body.append(step)
+        return self._without(body)
+
+    def _without(self, steps: Sequence[Step], row: Index | None = None) -> tuple[Step, ...]:
+        """These steps, of the body or of a row in it, without what is asked before the loop."""
+        tests: dict[Cell | None, Compute] = {}
+        gone: list[Step] = []
+        for step in steps:
+            if isinstance(step, Compute) and step.reads:
+                test = tests.get(step.reads[0].cell)
+                if self._is_test(step, row):
+                    tests[step.cell] = step
+                elif test and self._keeps_all(step, row):
+                    self._ask(test, step, row)
+                    gone += [test, step]
+        return tuple([step for step in steps if not any(step is x for x in gone)])
+
+    def _is_test(self, step: Compute, row: Index | None) -> bool:
+        """Whether this asks something of a number that stands there before the loop."""
+        emitter, cell = self.emitter, step.reads[0].cell
+        if not (isinstance(step.primitive, Elementwise) and step.primitive.of_all) or cell is None:
+            return False
+        if emitter.reads_left.get(step.cell) != 1 or emitter.writes.get(step.cell) != 1:
+            return False
+        if cell.in_register or cell in emitter.numbers or cell.root in self.written:
+            return False
+        *at, k = left_of(cell, step.reads[0].at) or (Affine(),)
+        if row is not None:
+            if not at or _alone(k) is not row or _shape(cell)[-1] != row.extent:
+                return False
+            *at, k = at
+        if self.fewest * (row.extent if row else 1) < LONG or self._moves(tuple(at), row):
+            return False
+        steps = {} if isinstance(k, Indirect) else dict(k.terms)
+        return steps.get(self.loop.index) == 1 and row not in steps
+
+    def _keeps_all(self, step: Compute, row: Index | None) -> bool:
+        """Whether this notes in one flag that something holds for all numbers."""
+        is_fold = step.combine is ALL and self.emitter.template(step) == "{0}"
+        return is_fold and not self._moves(step.at, row)
+
+    def _moves(self, at: At, row: Index | None) -> bool:
+        """Whether an index is another one in each round."""
+        moving = {self.loop.index, row}
+        return any(isinstance(k, Indirect) or moving & dict(k.terms).keys() for k in at)
+
+    def _ask(self, test: Compute, fold: Compute, row: Index | None) -> None:
+        emitter, (read, *bounds) = self.emitter, test.reads
+        assert read.cell is not None
+        at = left_of(read.cell, read.at)
+        along, width = (-1, 1) if row is None else (-2, row.extent)
+        k = at[along]
+        assert isinstance(k, Affine)
+        first = k.substitute({self.loop.index: self.begin})
+        count = str(self.rounds * width)
+        if self.fewest < self.rounds:
+            left = emitter.entry(Affine((), self.loop.index.extent) - self.begin)
+            count = f"min({self.rounds}, {left})" + f" * {width}" * (width > 1)
+        array = emitter.matrix(read.cell, at[:along])
+        given = [array, emitter.entry(first * width), count, *map(emitter.text, bounds)]
+        flag = emitter.target(fold.cell, fold.at)
+        emitter.line(f"{flag} = {flag} & all_{test.primitive.name}({', '.join(given)})")
+
+
+def _is_whole(loop: Loop) -> bool:
+    """Whether a loop goes over all there is, one after the other."""
+    return loop.step == 1 and not (loop.chunk or loop.start or loop.index.limit)
+
+
+def _alone(k: Affine | Indirect) -> Index | None:
+    """The loop index that an entry of an index is, if it is one."""
+    return None if isinstance(k, Indirect) else k.index
+
+
+def _shape(cell: Cell) -> tuple[int, ...]:
+    """The extents of a cell in memory."""
+    return cell.left if cell.alias is None else cell.shape

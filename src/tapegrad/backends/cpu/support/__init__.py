@@ -49,8 +49,8 @@ from tapegrad.backends.cpu.support.compiling import (
 
 MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
-    *(blocks, copies, packed, correlation, searching),
-    *(blas, lapack, operators, outline, syntax, rows, translation),
+    *(blocks, rows, copies, packed, correlation, searching),
+    *(blas, lapack, operators, outline, syntax, translation),
     *(composed, gammas, integrals, bessels),
     halves,
     *(complexes, entry, compiling),
@@ -59,7 +59,7 @@ MODULES = (
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    kernels = (correlation, searching, blas, lapack)
+    kernels = (rows, correlation, searching, blas, lapack)
     functions = (scalars, halves, composed, gammas, integrals, bessels)
     modules = (arrays, complexes, *functions, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}

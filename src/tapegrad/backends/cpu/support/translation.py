@@ -44,7 +44,6 @@ from tapegrad.backends.cpu.support.outline import (
     shape_of,
     taken_apart,
 )
-from tapegrad.backends.cpu.support.rows import may_be_row, without_rows
 from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nodes_of
 
 
@@ -201,11 +200,6 @@ class Translator:
         if len(bounds) > 1:
             start = bounds[0]
         stop = bounds[min(1, len(bounds) - 1)]
-        statements = loop.body
-        if step == 1 and may_be_row(loop):
-            statements = without_rows(self, loop, start, stop)
-            if not statements:
-                return
         builder, before = self.builder, self.builder.block
         head, body, after = (builder.append_basic_block(n) for n in ("head", "loop", "after"))
         builder.branch(head)
@@ -216,7 +210,7 @@ class Translator:
         builder.position_at_end(body)
         self.values[loop.target.id] = k, types.int64
         self.find(loop)
-        self.body(statements)
+        self.body(loop.body)
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         back = builder.branch(head)
