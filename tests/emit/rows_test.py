@@ -61,7 +61,7 @@ TAPES = {
     "along chunks": ("300003", "", "300003", "(x, 9376 * chunk, min(9376, 300003 - 9376 * chunk),"),
     "of what stands far apart": ("60,40", "transpose(%1, axes=(1, 0))", "40,60", ""),
     "of what is computed": ("60,40", "neg(%1)", "60,40", ""),
-    "of too few": ("3,5", "", "3,5", ""),
+    "along few": ("3,2", "", "3,2", "(x, 0, 6,"),
 }
 
 
@@ -120,7 +120,7 @@ def test_rows_are_asked_exactly(vectors, dtype, bound, monkeypatch):
     symbol = f"tapegrad_shared_moderate_{'d' if dtype == np.float64 else 's'}"
     shared = {symbol: shared_code(symbol), CALL: shared_code(CALL)}
     rng = np.random.default_rng(0)
-    for n in (16, 17, 31, 67, 150):
+    for n in (1, 5, 16, 17, 31, 67, 150):
         text = (
             f"def kernel(x, found):\n    found[()] = all_moderate(x, 0, {n}, {float(bound)})\n"
             "    return 0\n"

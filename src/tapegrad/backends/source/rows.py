@@ -28,7 +28,7 @@ from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import FUNCTION
 
-LONG = 16  # numbers that are worth a call; no vector has more
+SHORT = 16  # rows that are shorter than this are asked about together
 ROLLED = range(8, 65)  # extents that LLVM must not know: of longer rows it makes vectors anyway
 LANES = 4  # of a vector; what is left over of a row is computed one by one
 
@@ -64,7 +64,7 @@ def is_short_row(loop: Loop, loops: Sequence[Index]) -> bool:
 def is_cleared(emitter: Any, loop: Loop) -> bool:
     """Whether a loop does nothing but make a vector zero."""
     step = loop.body[0]
-    if len(loop.body) > 1 or not is_fill(step) or not _is_whole(loop) or loop.index.extent < LONG:
+    if len(loop.body) > 1 or not is_fill(step) or not _is_whole(loop):
         return False
     assert isinstance(step, Compute)
     at = left_of(step.cell, step.at)
@@ -80,13 +80,12 @@ class Asked:
 
     def __init__(self, emitter: Any, loop: Loop) -> None:
         self.emitter, self.loop = emitter, loop
-        # Where the rounds begin, how many there are, and how many at least.
+        # Where the rounds begin, and how many there are, or fewer at the end.
         self.begin, self.rounds = Affine(), loop.index.extent
         if loop.chunk is not None:
             self.begin, self.rounds = Affine((loop.chunk,)), loop.chunk[1]
         elif loop.start is not None:
             self.begin, self.rounds = Affine.of(loop.start), loop.step
-        self.fewest = loop.index.extent % max(1, self.rounds) or self.rounds
 
     @cached_property
     def written(self) -> set[Cell]:
@@ -101,7 +100,7 @@ class Asked:
             return loop.body
         body: list[Step] = []
         for step in loop.body:
-            if isinstance(step, Loop) and _is_whole(step) and step.index.extent < LONG:
+            if isinstance(step, Loop) and _is_whole(step) and step.index.extent < SHORT:
                 step = replace(step, body=self._without(step.body, step.index))
             if not isinstance(step, Loop) or step.body:
                 body.append(step)
@@ -135,10 +134,9 @@ class Asked:
             if not at or _alone(k) is not row or _shape(cell)[-1] != row.extent:
                 return False
             *at, k = at
-        if self.fewest * (row.extent if row else 1) < LONG or self._moves(tuple(at), row):
-            return False
         steps = {} if isinstance(k, Indirect) else dict(k.terms)
-        return steps.get(self.loop.index) == 1 and row not in steps
+        follows = steps.get(self.loop.index) == 1 and row not in steps
+        return follows and not self._moves(tuple(at), row)
 
     def _keeps_all(self, step: Compute, row: Index | None) -> bool:
         """Whether this notes in one flag that something holds for all numbers."""
@@ -159,7 +157,7 @@ class Asked:
         assert isinstance(k, Affine)
         first = k.substitute({self.loop.index: self.begin})
         count = str(self.rounds * width)
-        if self.fewest < self.rounds:
+        if self.loop.index.extent % self.rounds:
             left = emitter.entry(Affine((), self.loop.index.extent) - self.begin)
             count = f"min({self.rounds}, {left})" + f" * {width}" * (width > 1)
         array = emitter.matrix(read.cell, at[:along])

@@ -35,8 +35,8 @@ def clear(typingctx: Any, vector: Any) -> Any:
 
 @Intrinsic
 def all_moderate(typingctx: Any, array: Any, first: Any, count: Any, bound: Any) -> Any:
-    """Whether so many numbers from one on, at least as many as a vector has, are moderate: see
-    `scalars.moderate`. They follow each other."""
+    """Whether so many numbers that follow each other, from one on, are moderate: see
+    `scalars.moderate`."""
     kind = array.dtype
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -91,6 +91,11 @@ class _Magnitudes(Registers):
 
     def write(self) -> None:
         builder = self.builder
+        few = builder.icmp_signed("<", self.count, WORD(self.lanes))
+        with builder.if_then(few, likely=False):
+            there = self.mask(WORD(0), self.count, self.lanes)
+            only = builder.bitcast(self.load(self.x, self.lanes, there), self.words)
+            builder.ret(builder.not_(self._any(self._strays(only))))
         many = builder.icmp_signed(">=", self.count, WORD(AT_ONCE * self.lanes))
         with builder.if_then(many):
             self._answer(AT_ONCE, self._first_far())
@@ -133,9 +138,7 @@ class _Magnitudes(Registers):
         far = builder.and_(self._found(start, together, self._shifted_unless_zero), self.far)
         with builder.if_then(builder.not_(self._any(far)), likely=True):
             builder.ret(FLAG(1))
-        low, span = self.low, builder.sub(self.high, self.low)
-        strays = functools.partial(self._strays, *(self.spread(x, self.words) for x in (low, span)))
-        builder.ret(builder.not_(self._any(self._found(start, 1, strays))))
+        builder.ret(builder.not_(self._any(self._found(start, 1, self._strays))))
 
     def _found(self, start: Any, together: int, look: Callable[[Any], Any]) -> Any:
         """What is found in any vector from `start` on, so many at a time."""
@@ -163,8 +166,10 @@ class _Magnitudes(Registers):
         is_zero = self.builder.icmp_unsigned("==", self._size(x), self._each(0))
         return self.builder.select(is_zero, self._each(0), self._shifted(x))
 
-    def _strays(self, low: Any, span: Any, x: Any) -> Any:
+    def _strays(self, x: Any) -> Any:
         builder, size = self.builder, self._size(x)
+        low, high = self.spread(self.low, self.words), self.spread(self.high, self.words)
+        span = builder.sub(high, low)
         outside = builder.icmp_unsigned(">", builder.sub(size, low), span)
         stray = builder.and_(outside, builder.icmp_unsigned("!=", size, self._each(0)))
         return builder.sext(stray, self.words)
