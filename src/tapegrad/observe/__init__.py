@@ -1,22 +1,22 @@
-"""Watching the one run of a function that a trace makes: what it reads of the outside.
+"""Observing the traced run of a function: the state that it reads beyond its arguments.
 
-    program/      the user's program: lines, syntax, instructions, frames, where branches meet
-    objects/      what is known of objects without running their code
-    answers/      what is called in the place of functions that don't ask their arguments
-    values/       what is known of traced values below the tracers
-    guards/       what was read, as conditions that a later call checks
-    activations/  frames that are followed, and what is noted of their run
-    sides/        what rounds of loops and sides of branches change
-    packages/     calls of packages and of C, which are one step
-    operands/     what is put in the place of operands on a frame's stack
-    waiting/      what waits until the run is over, or is done anew after each call
-    observer.py   which frames are followed, and how long; beside it, what each instruction does
+    program/      the user's program: lines, syntax, instructions, frames, where branches merge
+    objects/      facts about objects, found without running their code
+    answers/      replacements for functions that would not dispatch on a tracer
+    values/       properties of traced values that don't need the tracers
+    guards/       reads, as conditions that a later call checks
+    activations/  frames that are followed, and notes about their run
+    sides/        changes made by rounds of loops and by sides of branches
+    packages/     calls of installed packages and of C code, each one step
+    operands/     replacement of operands on a frame's stack
+    waiting/      work postponed to the end of the run, or repeated after each call
+    observer.py   which frames are followed, and how long; beside it, the instructions' handlers
 
-Each of these imports those before it alone, and none knows what traces: that is put in from above,
-by `answers/dispatch.py`.
+Each folder imports only those above it. None knows the tracers: `tracing/` registers itself in
+`answers/dispatch.py`.
 
-Every object that a program computes with comes to it by an instruction. So by following them it is
-known exactly which places were read, and what was found there. What happens inside C code isn't
-seen: of the functions that are known to depend on their arguments alone, all of the arguments count
-as read, and a tape on which any other took part isn't used again.
+Every object that a program computes with comes to it by an instruction. So observing the
+instructions tells exactly which places were read, and what was found there. The inside of C code
+isn't seen. A C function that is known to depend on its arguments alone counts as reading all of
+them. If any other C function took part, the tape isn't used again.
 """

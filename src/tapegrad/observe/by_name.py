@@ -1,4 +1,4 @@
-"""Python's own functions that look something up by name, or ask what an object is."""
+"""Python's builtins that look up a name in an object, or query an object's kind."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tapegrad.primitives.base import Value
 
 
 def of_attribute(name: str) -> Callable[..., Then | None]:
-    """What is noted of a function that takes an object and an attribute's name: it is the
-    `name` of a method of the observer."""
+    """The recorder of a function that takes an object and an attribute's name: it calls the
+    observer's method `name` with both."""
 
     def noted(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
         if len(args) > 1 and isinstance(args[1], str):
@@ -54,7 +54,8 @@ def _getattr(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _found_plainly(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
-    """`object.__getattribute__(x, name)`, by which a class's own method goes on."""
+    """Record `object.__getattribute__(x, name)`, with which a class's own `__getattribute__` goes
+    on."""
     if len(args) > 1 and isinstance(args[1], str):
         o.kind(args[0])
         o.lookups.attribute(args[0], args[1], plainly=True)
@@ -86,12 +87,12 @@ def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def in_context(o: Notes, variable: contextvars.ContextVar[Any], method: str) -> Then:
-    """A variable of the context is looked up, or set, or what was there before is put back."""
+    """Record that a context variable is looked up, set or reset."""
 
     def then(result: Any) -> None:
         if method in ("set", "reset"):
             o.in_context[variable] += 1 if method == "set" else -1
-        elif not o.in_context[variable]:  # else it is what the run has set
+        elif not o.in_context[variable]:  # else the value was set by the run itself
             place = o.reads.place(variable) or o.reads.constant(variable, variable.name)
             o.reads.read(place, "called", "{}.get()", result, variable.name)
 
@@ -158,7 +159,7 @@ def _exec(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _quiet(o: Notes, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """`print`: its text goes to a stream."""
+    """Record `print`: its text goes to a stream."""
     place = o.reads.place(kwargs.get("file"))
     if place is not None and is_self_contained(type(place.x)):
         o.reads.lost(place.word)
@@ -172,7 +173,8 @@ def _identity(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _isinstance(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
-    """Classes answer with methods that are followed, or by the class of the object."""
+    """Record `isinstance` and others: classes answer by methods, which are followed, or by the
+    object's class."""
     for x in args[:1]:
         asked_kind(x)
     for x in args:
@@ -202,12 +204,12 @@ def _compile(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _nothing(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
-    """What it leads to is followed."""
+    """Record nothing: the code that is called is followed."""
     return None
 
 
 def _import(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
-    """`__import__("name")`, as the statement `import name`."""
+    """Record `__import__("name")`, as the statement `import name` is."""
 
     def then(module: Any) -> None:
         if module is MISSING:

@@ -1,7 +1,7 @@
-"""What a call reads of the outside, where it isn't Python code that is followed.
+"""Reads made by a call, unless its code is Python code that is followed.
 
 A harmless function may read all of its arguments: their elements, items and items of items. An
-array that goes to a traced call is an input of the tape, and isn't read.
+array that is passed to a traced call becomes an input of the tape, and isn't recorded as read.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ from tapegrad.primitives.base import Value
 
 
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """`f(*args, **kwargs)` is about to be called."""
+    """Record that `f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
     if kind not in (types.FunctionType, np.ufunc, DISPATCHER):
         o.undoing.before_call(o.reads, f, args)
-    if o.drawing is not None:  # `draw` stands in its place
+    if o.drawing is not None:  # `draw` has replaced the method
         if id(o.drawing) in o.unseeded:
             draws_unseeded(o, o.drawing)
         given, o.drawing = [x for x in args if x is not o.drawing], None
@@ -117,10 +117,10 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         for x in given:
             if not isinstance(x, Value) and module_of(type(x)).startswith("tapegrad."):
                 go_on(o, x)
-        # The methods that a derivative is made of are followed into.
+        # The methods that a derivative consists of are followed into.
         if hasattr(f, "derives") or (f.__module__ or "").startswith("tapegrad.runtime."):
             given = [x for x in given if not _is_users_method(x)]
-        noted = getattr(f, "notes", ())  # classes: it says itself what it reads of their objects
+        noted = getattr(f, "notes", ())  # classes whose reads it records itself
         given = [x for x in given if not isinstance(x, noted)] if noted else given
         return o.taken(given, whole=True)
     if f is randomness.seed():
@@ -129,7 +129,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return None
     seeded = randomness.is_seeded(f, args, kwargs)
     if seeded is not None:
-        o.quiet = True  # some ask the system for a seed, and forget it
+        o.quiet = True  # some ask the system for a seed without using it
         note = o.taken([*args, *kwargs.values()])
         return both(note, lambda made: made_generator(o, made, seeded, args))
     special = SPECIAL.get(id(f))
@@ -172,8 +172,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         go_on(o, f)
         return taken_by_a_derivative(o, [*args, *kwargs.values()])
     elif type(kind.__call__) is types.FunctionType and is_own(kind.__call__.__code__):
-        return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
-    elif is_pythons_class(kind):  # its __call__ is followed
+        return o.taken([f, *args, *kwargs.values()], whole=True)  # a callable object of NumPy's
+    elif is_pythons_class(kind):  # its `__call__` is followed
         o.lookups.attribute(f, "__call__")
         return None
     elif kind in _READERS_OF_ATTRIBUTES:
@@ -192,7 +192,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             return o.taken(args[1:])  # as `print`
         if f is os.urandom:
             if is_installed(named_by := _namer(o)):
-                return None  # a name of something of its own, that nothing is computed with
+                return None  # a package's own identifier, which no value depends on
             if not named_by:
                 o.refuse(randomness.drawn_by(o.label, "os.urandom"))
         return _unknown(o, f, args, kwargs)
@@ -207,22 +207,23 @@ def _is_users_method(f: Any) -> bool:
 
 
 def _of_function(o: Notes, f: np.ufunc) -> None:
-    """A ufunc that np.frompyfunc has made of a function, which it goes on to."""
+    """Record the function that a ufunc of `np.frompyfunc` calls."""
     for held in gc.get_referents(f):
         if callable(held) and type(held) is not types.FunctionType:
-            o.reads.lost(name_of(f))  # in C, it isn't followed
+            o.reads.lost(name_of(f))  # in C: not followed
         elif callable(held) and o.reads.place(f) is not None and o.reads.place(held) is None:
             o.reads.constant(held, name_of(held))
 
 
-# `sys._getframemodulename` is there from Python 3.12 on
+# `sys._getframemodulename` exists from Python 3.12 on
 _WHO_CALLS = (sys._getframe, getattr(sys, "_getframemodulename", sys._getframe))
 
 
 def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """A function that may read anything; one that only tells something is asked again later."""
+    """Record a function that may read anything. One that only reports state is called again at a
+    later call."""
     if f in _WHO_CALLS and o.running is not None and not o.running.users:
-        return None  # a library wants to know who calls it
+        return None  # a library asks for its caller
     frame = None if o.running is None else o.running.frame
     if is_date(f) and frame is not None and is_installed(frame.f_code.co_filename):
         return o.date
@@ -237,15 +238,16 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
 
 
 def _namer(o: Notes) -> str:
-    """The file of who makes a UUID, where that is what the system is asked for."""
+    """The file of the caller of `uuid`, if the running frame is that module's; else an empty
+    text."""
     frame = None if o.running is None else o.running.frame
     made = frame is not None and frame.f_globals.get("__name__") == "uuid" and frame.f_back
     return made.f_code.co_filename if made else ""
 
 
-MOST = 10_000  # functions that are held
-_harmless: dict[int, Any] = {}  # functions of C's and NumPy's that are, by id
-_OF_NUMBERS = {abs, divmod, len, max, min, pow, round, sum}  # and tell nothing else of them
+MOST = 10_000  # maximal number of cached functions
+_harmless: dict[int, Any] = {}  # harmless functions of C and NumPy, by id
+_OF_NUMBERS = {abs, divmod, len, max, min, pow, round, sum}  # reveal nothing else of arguments
 
 
 def _note_harmless(f: Any) -> None:
@@ -255,7 +257,7 @@ def _note_harmless(f: Any) -> None:
 
 
 def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether there is nothing to be noted of any argument."""
+    """Whether no argument has anything to record."""
     for x in args:
         if not CALM[type(x)]:
             return False
@@ -275,7 +277,8 @@ _READERS_OF_ATTRIBUTES = (
 
 
 def _told(o: Notes, f: Any) -> Then:
-    """A function that only tells something, or loads code: what it returns is of the outside."""
+    """Record a function that only reports something, or loads code: its result is state of the
+    program."""
 
     def then(result: Any) -> None:
         if isinstance(result, types.ModuleType):
@@ -289,7 +292,7 @@ def _told(o: Notes, f: Any) -> Then:
     return then
 
 
-# ---- callables that go on to others
+# ---- callables that call others
 
 
 def _partial(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
@@ -308,7 +311,7 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
                     o.lookups.in_class(meta, name, inspect.getattr_static(meta, name, ABSENT))
             elif o.lookups.is_users_class(kind):
                 o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
-        # What isn't followed are the classes written in C that it derives from.
+        # Classes written in C, from which it derives, aren't followed.
         plain = type(kind) is type and found_in_class(kind, "__new__") is object.__new__
         if plain and type(found_in_class(kind, "__init__")) is types.FunctionType:
             return None
@@ -319,8 +322,8 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
         check_range(o, kind, args[0])
     now = kind is np.datetime64 and any(x in ("now", "today") for x in args)
-    is_known = is_harmless(kind) or kind is randomness.python_random()  # whose seed is seen
-    is_known = is_known or module_of(kind).startswith("tapegrad.")  # which holds what it is given
+    is_known = is_harmless(kind) or kind is randomness.python_random()  # its seed is recorded
+    is_known = is_known or module_of(kind).startswith("tapegrad.")  # it holds its arguments
     if not is_known or now:
         o.reads.lost(name_of(kind), advice_about(kind, ""))
         return None
@@ -328,14 +331,14 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     return o.taken(o.gone_through(given) if kind in _GOING_THROUGH else given)
 
 
-# Of what these are passed they look at the items, and not at what these hold.
+# They read the items of their arguments, and not what these items hold.
 _GOING_THROUGH = (list, tuple, dict, collections.deque, enumerate, zip, reversed)
 _LOOKS = "iter copy items keys values __iter__ __reversed__ pop popleft clear reverse rotate"
 _SHALLOW = frozenset(_LOOKS.split())
 
 
 def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
-    """A call that gives something of the outside, and the same again."""
+    """Record a call whose result, an object of the program's, is the same at each call."""
 
     def then(result: Any) -> None:
         place = o.reads.place(f) or o.reads.constant(f, word)
@@ -345,7 +348,8 @@ def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
 
 
 def _remembered(o: Notes, f: Any, x: Any) -> None:
-    """What functools.lru_cache returns may be what it returned before, as long as it keeps that."""
+    """Record the result of a `functools.lru_cache` function: it may come from the cache, and is the
+    same as long as it is kept there."""
     note_cache(o.reads, f, name_of(f), x)
     if type(x) not in PLAIN_TYPES and not isinstance(x, Value) and o.reads.place(x) is None:
         o.reads.constant(x, name_of(f)).like = type(x) in CONTAINERS
@@ -359,7 +363,7 @@ _TEXTS = {
 
 
 def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """A harmless function written in C."""
+    """Record a call of a harmless function written in C."""
     name = getattr(f, "__name__", "")
     if name in ATTRIBUTE_METHODS and args and isinstance(f, (*BOUND, *_UNBOUND)):
         return ATTRIBUTE_METHODS[name](o, args, kwargs)
@@ -369,7 +373,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         o.lookups.attribute(args[1], args[0].__name__)
         return None
     if name == "acquire" and (len(args) > 1 or kwargs) and o.reads.place(args[0]) is not None:
-        o.reads.lost(o.reads.places[id(args[0])].word)  # whether it is free is seen
+        o.reads.lost(o.reads.places[id(args[0])].word)  # whether the lock is free is read
     if name in _TEXTS:
         o.printed(args)
     if f is warnings.warn:
@@ -381,7 +385,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if name in ("__reduce_ex__", "__reduce__", "__getstate__") and args:
         for x in o.lookups.whole_object(args[0]):
             o.read_all(x)
-    # A look-up of one item reads that one.
+    # Looking up one item reads that item alone.
     if (
         args
         and kind_of_items(args[0]) in MAPPINGS
@@ -402,8 +406,8 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         return None
     texts = name in ("format", "format_map") and args and isinstance(args[0], str)
     if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
-        o.reads.lost("str.format")  # which may read attributes
-    # What puts more values at an end doesn't look at those that are there.
+        o.reads.lost("str.format")  # it may read attributes
+    # Adding values at an end doesn't read the values that are there.
     kind: Any = kind_of_items(args[0]) if args else None
     puts = put_by(name, args)
     sets = _set_by(o, name, args, kwargs) if kind in MAPPINGS else None
@@ -411,12 +415,12 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         dispatch.open(o, args[0])
     given = [*(args if sets is None and puts is None else args[1:]), *kwargs.values()]
     if puts is not None and not name.startswith("extend"):
-        given = []  # it keeps a value, without a look at it
+        given = []  # it stores a value without reading it
     if args and is_schema(kind):
         model = o.reads.place(args[1]) if name == "validate_assignment" else None
         if model is not None:
             o.reads.lost(model.word, CALLED_OUTSIDE)
-        o.in_schema = True  # whose own functions are always the same
+        o.in_schema = True  # its own functions are always the same
         return both(o.taken(given, whole=True), lambda result: setattr(o, "in_schema", False))
     given = o.gone_through(given) if name in _SHALLOW and _are_calm(given[1:], {}) else given
     note = o.taken(given)
@@ -433,12 +437,12 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
 
 
 def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any] | None:
-    """The keys that a method of a dict sets, if it reads nothing else."""
+    """The keys that a call of a dict's method sets. None if the method reads anything else."""
     if name in ("update", "__ior__") and type(args[0]) is not collections.Counter:
         if all(type(x) is dict for x in args[1:2]) and len(args) < 3:
             return [*(key for x in args[1:] for key in x), *kwargs]
     elif name in ("setdefault", "__setitem__") and len(args) in (2, 3) and not kwargs:
-        plain = plain_of_key(args[1])  # which has taken its place in the call
+        plain = plain_of_key(args[1])  # it has replaced the key in the call
         args = args if plain is None else [args[0], plain, *args[2:]]
         if name == "setdefault" and o.reads.is_key(args[1]):
             o.item(args[0], args[1], makes=False)
@@ -447,7 +451,8 @@ def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 def _reader(o: Notes, f: Any, args: Sequence[Any]) -> Then | None:
-    """attrgetter, itemgetter, methodcaller: what they look up stands in their arguments."""
+    """Record attrgetter, itemgetter or methodcaller: the names that they look up are their
+    arguments."""
     _, how = f.__reduce__()
     if not args:
         return None

@@ -1,21 +1,21 @@
-"""Loops whose rounds can read nothing new: while they go round nobody need be called back.
+"""Loops whose rounds can read nothing new, so their frames need no callback at each instruction.
 
-Being called back before each instruction takes longer than most of a trace. Many loops only compute
-with numbers and traced values that they have in local variables:
+A callback before each instruction takes longer than most of a trace. Many loops only compute with
+numbers and traced values in local variables:
 
     for i in range(1, n):
         c[i] = -0.5 * k / (b + k * c[i - 1])
 
-Of such values nothing is noted, and what operators and NumPy's functions make of them is either one
-of them again or a new object, of which nothing is noted either, since it has no place outside. So
-if a round has been noted once, and the variables that it reads hold such values before the next, no
-later round can have anything to be noted: its instructions can't write anywhere but to local
-variables and traced arrays, ask for a truth, or call what the user has written. Such a loop is
-*closed*. Its frame is called back at each line only, to see where the loop ends, and goes on being
-followed from there, or from an error.
+Reads of such values aren't recorded. Operators and NumPy's functions return one of these values, or
+a new object, which isn't recorded either since it has no place outside the function. So after one
+round has been recorded, if the variables that a round reads hold such values again, no later round
+has anything to record: its instructions write only to local variables and traced arrays, read no
+truth and call nothing that the user has written. Such a loop is *closed*. Its frame is called back
+at each line only, to notice where the loop ends. From there, or from an error, it is followed as
+before.
 
-A closed loop is a straight line of instructions, all of them known here. Names: `stack` what these
-leave on the stack, as one of the kinds below.
+A closed loop is a straight line of instructions, all of them known here. `stack` simulates the
+frame's stack with the kinds below.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tapegrad.observe.program.watching import CAN_REST
 
 VALUE, NEW, NUMPY, EMPTY = "value", "new", "numpy", "empty"
 
-# NumPy's functions, and methods, that give arrays and numbers alone
+# NumPy's functions and methods that return nothing but arrays and numbers
 _NUMPYS = frozenset(
     [
         "sum",
@@ -65,11 +65,12 @@ _UNARY = frozenset(["UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT"])
 
 
 class Closed(NamedTuple):
-    """A loop that may be closed, from the first to the last place of its code.
+    """A loop that may be closed, between the first and last offset of its code.
 
     `reads` are the numbers of the local variables that a round reads before it sets them, `cells`
-    those of cells, `names` the global names of values, and `functions` of NumPy's that are called,
-    by the names that NumPy has in the program, and whether they are passed lists.
+    the numbers of the cells, and `names` the global names of values. `functions` are the NumPy
+    functions that are called: the program's name for NumPy, the function's name, and whether it is
+    passed lists.
     """
 
     first: int
@@ -81,7 +82,7 @@ class Closed(NamedTuple):
 
 
 class Callee(NamedTuple):
-    """On the stack, a function of what is NumPy, or a method."""
+    """A stack entry: a function of a global name that should be NumPy, or a method."""
 
     module: str
     name: str
@@ -89,7 +90,7 @@ class Callee(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def closed_loops(code: CodeType) -> dict[int, Closed]:
-    """The loops of a code that may be closed, by the places where they ask for the next round."""
+    """The loops of a code that may be closed, by the offsets of their `FOR_ITER` instructions."""
     if not CAN_REST:
         return {}
     text = instructions_of(code)
@@ -111,7 +112,8 @@ def closed_loops(code: CodeType) -> dict[int, Closed]:
             begin -= 1
         jumps = back.opname == "JUMP_BACKWARD" and number[back.argval] in (begin, k)
         inside = [x for x in text[k + 1 : end] if x.offset in targets]
-        # It is seen that the loop has ended if another line begins there, or it goes back at once.
+        # The end of the loop is noticed if another line begins there, or a jump back follows at
+        # once.
         after = end
         while text[after].opname == "EXTENDED_ARG":
             after += 1
@@ -124,10 +126,10 @@ def closed_loops(code: CodeType) -> dict[int, Closed]:
 
 
 class _Round:
-    """The instructions of a round, one after the other."""
+    """Simulates one round of a loop, instruction by instruction."""
 
     def __init__(self) -> None:
-        self.stack: list[Any] = [VALUE]  # what the iterator gives
+        self.stack: list[Any] = [VALUE]  # the iterator's value
         self.stored: set[str] = set()
         self.reads: dict[int, None] = {}
         self.cells: dict[int, None] = {}
@@ -135,10 +137,10 @@ class _Round:
         self.functions: dict[tuple[str, str, bool], None] = {}
 
     def told(self, text: Sequence[dis.Instruction], first: int, last: int) -> Closed | None:
-        """The loop of this round, if all of it is known."""
+        """The `Closed` loop of this round, or None if an instruction isn't known."""
         try:
             known = all(self._step(i) for i in text)
-        except IndexError:  # it takes more from the stack than the round has put there
+        except IndexError:  # it takes more from the stack than the round has pushed
             return None
         if not known or self.stack:
             return None
@@ -155,8 +157,8 @@ class _Round:
         return [self.stack.pop() for _ in range(count)]
 
     def _are_values(self, taken: Sequence[Any], *others: str) -> bool:
-        """Whether these are values, or of the other kinds. What a global name stands for is one if
-        it isn't NumPy."""
+        """Whether all of `taken` are values, or of the other kinds. A global name counts as a
+        value, and is checked not to be NumPy later."""
         for x in taken:
             if type(x) is tuple:
                 self.names[x[1]] = None
@@ -220,7 +222,7 @@ class _Round:
         return self._are_values(taken, *others)
 
     def _method(self, name: str) -> bool:
-        """`np.exp` or `x.sum`, to be called."""
+        """Simulate loading `np.exp` or `x.sum` for a call."""
         (x,) = self._pop(1)
         self.stack.append(EMPTY)
         if type(x) is tuple:
@@ -234,14 +236,14 @@ class _Round:
 
 
 def rest(a: Activation, at: int) -> None:
-    """A loop is about to ask for its next round: if it is closed the frame isn't called back before
-    each instruction until it ends."""
+    """Stop the callbacks at each instruction until the loop ends, if the loop that is about to ask
+    for its next round is closed."""
     loop = a.loops.get(at)
     if loop is None:
         return
     iterator = operand(a.stack, 0)
     round_ = at, id(iterator)
-    if a.looping != round_:  # the first round, or one that is looked at
+    if a.looping != round_:  # this is the first round, or one that has to be followed
         a.looping = round_
         return
     a.looping = None
@@ -260,7 +262,7 @@ def rest(a: Activation, at: int) -> None:
 
 
 def _is_plain(iterator: Any) -> bool:
-    """Whether this gives numbers, or rows of a traced array."""
+    """Whether an iterator returns numbers, or rows of a traced array."""
     kind = type(iterator)
     if kind is GeneratorType:
         code: Any = iterator.gi_code
@@ -291,7 +293,7 @@ def _is_closed(loop: Closed, a: Activation) -> bool:
         if known.get(module) is not np:
             return False
         f = vars(np).get(name)
-        answer = answer_of(f)  # which takes a call's place only where that is seen
+        answer = answer_of(f)  # an answer replaces a function only in calls that are followed
         if answer is not None and (lists or not answer.lists):
             return False
         if not (name in _NUMPYS or (type(f) is np.ufunc and f.nout == 1)):

@@ -1,9 +1,9 @@
-"""When Python collects garbage while a function is observed.
+"""Garbage collection while a function is observed.
 
-It does so at any allocation, and then runs what the objects in cycles are finalised by: `__del__`,
-callbacks of weak references, the `finally` of generators. That is no part of the function which
-happens to run, and what it reads is none of that function's. So no garbage is collected while a
-function is observed, except where a frame begins: nothing that runs there is observed.
+Python collects garbage at any allocation, and then runs finalisers of objects in cycles: `__del__`,
+callbacks of weak references, the `finally` of generators. These are no part of the function that
+happens to run, and must not be recorded as its reads. So no garbage is collected while a function
+is observed, except where a frame begins: code that runs there isn't observed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from threading import get_ident
 from tapegrad.core.locks import new_lock
 from tapegrad.observe.answers.answers import declare
 
-MUCH = 20_000  # objects that have been made and not freed since garbage was collected
-NEVER = 2**31 - 1  # so many; a program can see whether the collector is on, and switch it
+MUCH = 20_000  # collect when so many objects were created and not freed since the last collection
+NEVER = 2**31 - 1  # never reached; a program can see and undo `gc.disable`
 
 _lock = new_lock()
-_running: set[int] = set()  # the threads in which a function is observed
-_threshold = NEVER  # what the program has set
+_running: set[int] = set()  # the ids of threads in which a function is observed
+_threshold = NEVER  # the threshold that the program has set
 
 
 def postpone() -> None:
-    """A function is observed in this thread from now on."""
+    """Switch collection off: a function is observed in this thread from now on."""
     global _threshold
     with _lock:
         _running.add(get_ident())
@@ -35,8 +35,8 @@ def postpone() -> None:
 
 
 def go_on() -> None:
-    """No function is observed in this thread any more. Where an interrupt keeps a run from saying
-    so, the next one of its thread does."""
+    """Switch collection on again if no thread observes a function. If an interrupt keeps a run from
+    calling this, the next run of its thread does."""
     with _lock:
         _running.discard(get_ident())
         if not _running:
@@ -44,7 +44,7 @@ def go_on() -> None:
 
 
 def collect_much() -> None:
-    """Collect what there is, if it is much: the generation that Python would have chosen."""
+    """Collect garbage if there is much, in the generation that Python would have chosen."""
     young, middle, old = gc.get_count()
     if young > MUCH and _threshold and gc.isenabled():
         _, at_middle, at_old = gc.get_threshold()
@@ -52,7 +52,7 @@ def collect_much() -> None:
 
 
 def _programs() -> tuple[int, int, int]:
-    """What `gc.get_threshold` answers: what the program has set."""
+    """The answer to `gc.get_threshold`: the values that the program has set."""
     young, middle, old = gc.get_threshold()
     return _threshold if young == NEVER else young, middle, old
 

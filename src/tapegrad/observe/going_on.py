@@ -1,4 +1,5 @@
-"""What is called by the function that is traced, and by tapegrad's own closures and objects."""
+"""The functions that are called by the traced function, and by tapegrad's own closures and
+objects."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tapegrad.observe.program.source import TAPEGRAD
 
 
 def root_called(o: Notes, f: Any) -> None:
-    """The function that is traced is called: what its call goes through is read."""
+    """Record the call of the traced function: the objects that the call goes through are read."""
     if isinstance(f, functools.partial):
         o.partial(f)
         root_called(o, f.func)
@@ -32,7 +33,7 @@ def root_called(o: Notes, f: Any) -> None:
 
 
 def go_on(o: Notes, f: Any) -> None:
-    """What a derivative, a user's primitive or a bound one goes on to."""
+    """Record the functions that a derivative, a user's primitive or a bound one calls."""
     place, own = o.reads.place(f), vars(f) if hasattr(f, "__dict__") else {}
     for name in ("root", "function", "joint", "_function", "_instance", "rules", "rate"):
         x = own.get(name)
@@ -51,8 +52,9 @@ def go_on(o: Notes, f: Any) -> None:
 
 
 def _go_into(o: Notes, f: types.FunctionType) -> None:
-    """What a closure of tapegrad's own goes on to, as `checkpoint(f)` does: nobody sees it read.
-    Where its own code is followed, as that of a function which is traced, the rest is seen."""
+    """Record the functions that a closure of tapegrad's own calls, as `checkpoint(f)` does: no
+    instruction that reads them is seen. Other reads are seen where the closure's code is
+    followed."""
     if o.reads.place(f) is None or id(f) in o.gone_into:
         return
     o.gone_into.add(id(f))

@@ -1,6 +1,6 @@
-"""What each instruction of Python's reads, writes and calls.
+"""Handlers of Python's instructions: what each reads, writes and calls.
 
-Each function notes one kind, of the activation `a`; what it returns is called with the result.
+Each function handles one kind for the activation `a`. It may return a function of the result.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
     a.o.reads.given = (id(x), ("attr", name)) if found is not None else None
     a.o.lookups.by_user = a.users
-    if found is None or type(x) is not type:  # else it is the class's own
+    if found is None or type(x) is not type:  # else the attribute is the class's own
         a.o.lookups.attribute(x, name)
     a.o.lookups.by_user, a.o.reads.given = True, None
     return both(found, handed_on(a, getattr(found_in_class(kind, name), "fget", None)))
 
 
 def load_super_attribute(a: Activation, asked: tuple[str, bool]) -> None:
-    """`super().name`, or `super(kind, x).name`, in one instruction."""
+    """Record `super().name`, or `super(kind, x).name`: one instruction."""
     name, is_told = asked
     f, cls, x = a.top(2), a.top(1), a.top()
     if f is not super or not isinstance(cls, type):
@@ -104,7 +104,7 @@ def load_super_attribute(a: Activation, asked: tuple[str, bool]) -> None:
     a.o.kind(x)
     try:
         found = super(cls, x)
-    except TypeError:  # Python raises
+    except TypeError:  # Python will raise it
         return
     a.o.lookups.by_user = a.users
     a.o.lookups.attribute(found, name)
@@ -119,7 +119,7 @@ def store_attribute(a: Activation, name: str) -> Then | None:
         return asked
     a.o.kind(x)
     a.o.stored(x, name)
-    # What a setter written in C does with the value isn't known; methods are followed.
+    # A setter written in C may read the value. Python methods are followed.
     kind = stood_for(type(x))
     is_followed = is_pythons_class(type(x)) and not isinstance(x, (Value, np.ndarray))
     is_followed = is_followed or kind is not None
@@ -139,7 +139,7 @@ def subscript(a: Activation, _: Any) -> Then | None:
 
 
 def subscript_slice(a: Activation, _: Any) -> Then | None:
-    """`x[i:j]`, whose slice Python makes within the instruction."""
+    """Record `x[i:j]`, whose slice Python makes within the instruction."""
     return look_up_item(a, a.top(2), slice(a.top(1), a.top(0)))
 
 
@@ -184,7 +184,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
 
 
 def handed_on(a: Activation, f: Any) -> Then | None:
-    """An instruction is about to look something up by a function, whose result it hands on."""
+    """Record that the instruction will look up by calling `f`, and return its result."""
     a.hands_on = code_called(f)
     return None if a.hands_on is None else a.looked_up
 
@@ -210,7 +210,7 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
     if remembers(a, x, key, value):
         return None
     note = change_item(a, x, key)
-    # What the value holds is kept, and not the value itself: but by a container's item.
+    # A container's item stores the value without reading it; elsewhere its parts are read.
     held = type(key) is slice if kind_of_items(x) in CONTAINERS else not CALM[type(value)]
     return both(note, a.o.taken([value]) if held else None)
 
@@ -223,7 +223,7 @@ def delete_subscript(a: Activation, _: Any) -> Then | None:
 
 
 def change_item(a: Activation, x: Any, key: Any, deletes: bool = False) -> Then | None:
-    """An item of `x` is about to be set or deleted, which fails if it isn't there."""
+    """Record that an item of `x` will be set or deleted, which fails if it isn't there."""
     a.o.kind(x)
     note = None if CALM[type(key)] else a.o.taken([key])
     if deletes and kind_of_items(x) in MAPPINGS and a.o.reads.is_key(key):
@@ -233,7 +233,7 @@ def change_item(a: Activation, x: Any, key: Any, deletes: bool = False) -> Then 
 
 
 def hashed(a: Activation, where: tuple[int, int]) -> None:
-    """Elements of a set or keys of a dict: every `step`-th operand, of `count`."""
+    """Record elements of a set or keys of a dict: every `step`-th operand, `count` in all."""
     step, count = where
     for k in range(step - 1, step * count, step):
         put_key(a, k)
@@ -254,10 +254,10 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     if CALM[type(x)] and CALM[type(y)]:
         asked: Any = afterwards.operation(a, x, y) if type(x) is str else FOLLOWED
         return None if asked is FOLLOWED else asked
-    if in_place and type(x) is list and type(y) in (list, tuple):  # `extend`
+    if in_place and type(x) is list and type(y) in (list, tuple):  # as `extend`
         a.o.adds(x, len(y))
         return a.o.taken([y])
-    if in_place and type(x) is dict and type(y) is dict:  # `update`
+    if in_place and type(x) is dict and type(y) is dict:  # as `update`
         for key in y:
             a.o.sets_item(x, key)
         return a.o.taken([y])
@@ -272,12 +272,12 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
     if type(x) in SEQUENCES and type(y) in (int, *SEQUENCES) and operator_of(a.frame) is not None:
-        return a.o.taken(a.o.gone_through(read))  # `[x] * n`, which doesn't look into the items
+        return a.o.taken(a.o.gone_through(read))  # `[x] * n` doesn't read inside the items
     return a.o.operands(read)
 
 
 def compare(a: Activation, asks_truth: bool) -> Then | None:
-    if asks_truth:  # of its result, that no other instruction sees
+    if asks_truth:  # the truth of its result is read within the instruction
         a.direct = None
         a.numbers = all(isinstance(x, (int, float, Value)) for x in (a.top(0), a.top(1)))
     return binary(a, False)
@@ -317,7 +317,7 @@ def identity(a: Activation, _: Any) -> None:
     x, y = a.top(1), a.top(0)
     try:
         same = a.o.identities.same(x, y, a.users)
-    except TapegradError as error:  # in a rule, say, where types alone are known
+    except TapegradError as error:  # for instance in a rule, where only types are known
         a.o.refuse(error)
         return
     if same and x is not y:
@@ -329,7 +329,7 @@ def identity(a: Activation, _: Any) -> None:
 
 def iterate(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    # From Python 3.13 on, a comprehension asks an array's iterator: its own. Rows are views
+    # From Python 3.13 on, a comprehension calls `iter` on an array's iterator. Rows are views.
     rows = isinstance(x, np.ndarray) and x.ndim > 1 and not isinstance(x, Value)
     if CALM[type(x)] or type(x) is ARRAYS_ITERATOR or rows:
         return None
@@ -342,7 +342,7 @@ def iterate(a: Activation, _: Any) -> Then | None:
 
 
 def begin_loop(a: Activation, _: Any) -> Then | None:
-    """A `for` statement, or a comprehension, is about to go through what is on the stack."""
+    """Handle the start of a `for`, or a comprehension, over the object on top of the stack."""
     counted = dispatch.counted(a)
     if counted is None:
         return iterate(a, _)
@@ -372,15 +372,15 @@ def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
 
 @libraries.watched
 def call_named(a: Activation, count: int) -> Then | None:
-    """A call whose names of arguments are on the stack."""
+    """Handle a call whose names of keyword arguments are on the stack."""
     return call_with(a, 1, count, a.top())
 
 
 def call_with(
     a: Activation, above: int, count: int, names: tuple[str, ...], filled: bool = False
 ) -> Then | None:
-    """A call of what stands below its arguments. Of a method, that and the object; of others either
-    entry may be empty: Python 3.11 and 3.12 leave the lower one, 3.13 the upper one."""
+    """Handle a call. Below the arguments are a method and its object, or a callable and an empty
+    entry, which is the lower one in Python 3.11 and 3.12, and the upper one in 3.13."""
     first, second = entry(a.stack, above + count + 1), entry(a.stack, above + count)
     values = upper(a.stack, count, above)
     f = second if first is MISSING else first
@@ -396,7 +396,7 @@ def call_with(
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     found = [] if filled else fill_called(a, f, values[: len(values) - named], kwargs)
     if found:
-        del first, second, values, f, kwargs  # which count among those who hold an array
+        del first, second, values, f, kwargs  # they would count among the references to an array
         fill_all(a, found)
         return call_with(a, above, count, names, filled=True)
     places = [above + k for k in range(count)]
@@ -430,7 +430,7 @@ def call_together(a: Activation, flags: int, filled: bool = False) -> Then | Non
     passed = [*args] if type(args) in (list, tuple) else []
     found = [] if filled else fill_called(a, f, passed, kwargs if type(kwargs) is dict else {})
     if found:
-        del args, f, kwargs, passed  # which count among those who hold an array
+        del args, f, kwargs, passed  # they would count among the references to an array
         fill_all(a, found)
         return call_together(a, flags, filled=True)
     if type(args) in (list, tuple) and type(kwargs) is dict:
@@ -476,7 +476,7 @@ def enter_with(a: Activation, _: Any) -> Then | None:
 
 
 def formatted(a: Activation, how: tuple[int, int]) -> Then | None:
-    """The text of an operand is made, which is so deep, by what kind of `conversion`."""
+    """Record the text made of an operand: `how` is its depth and the kind of conversion."""
     x = a.top(how[0])
     if (note := afterwards.formatted(a, *how)) is not FOLLOWED:
         return note

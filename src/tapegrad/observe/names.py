@@ -1,7 +1,7 @@
-"""What the instructions that look up and set names read: globals, cells, modules.
+"""Handlers of the instructions that look up and set names: globals, cells, modules.
 
-Short names: `a` is the activation of a frame, `arg` the instruction's argument. What is returned is
-called with the result.
+Short names: `a` is the activation of a frame, `arg` the instruction's argument. A handler may
+return a function, which is called with the instruction's result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def load_global(a: Activation, name: str) -> Then | None:
     if name not in a.known:
         a.known.add(name)
         a.o.name(a.frame.f_globals, name)
-    a.program[a.frame.f_lasti >> 1] = None  # once is enough
+    a.program[a.frame.f_lasti >> 1] = None  # recorded once is enough
     return None
 
 
@@ -42,7 +42,7 @@ def load_name(a: Activation, name: str) -> None:
 
 
 def load_name_from(a: Activation, name: str) -> None:
-    """Of a class's body, whose names are on the stack, or of the module."""
+    """Record a look-up in a class's body: the name is in the dict on the stack, or is a global."""
     held = a.top()
     if not isinstance(held, dict) or name not in held:
         a.o.name(a.frame.f_globals, name)
@@ -69,7 +69,8 @@ def store_global(a: Activation, name: str) -> None:
 
 
 def delete_global(a: Activation, name: str) -> None:
-    """Fails if the name isn't there."""
+    """Record the deletion of a global. The look-up is recorded, too, since it fails if the name
+    isn't there."""
     a.o.name(a.frame.f_globals, name)
     store_global(a, name)
 
@@ -96,7 +97,8 @@ def store_deref(a: Activation, where: tuple[int, str, bool]) -> None:
 
 
 def delete_deref(a: Activation, where: tuple[int, str, bool]) -> None:
-    """Fails if the cell is empty."""
+    """Record the deletion of a cell's value. The look-up is recorded, too, since it fails if the
+    cell is empty."""
     load_deref(a, where)
     store_deref(a, where)
 
@@ -104,7 +106,7 @@ def delete_deref(a: Activation, where: tuple[int, str, bool]) -> None:
 def import_name(a: Activation, name: str) -> Then:
     def then(module: Any) -> None:
         if module is MISSING:
-            if a.users:  # else it is one that a library can do without
+            if a.users:  # a library may do without the module
                 a.o.reads.lost(f"import {name}")
             return
         known = [n for n in (getattr(module, "__name__", ""), name) if sys.modules.get(n) is module]

@@ -1,9 +1,9 @@
-"""Which frames are followed, for how long, and what is noted of them.
+"""The observer: it decides which frames are followed, and for how long.
 
 `sys.settrace` has Python call back when a frame begins or ends, and `program/watching.py` before
-each instruction of the user's frames. While tapegrad's own code works it is paused. Where a
-debugger or a coverage tool has it already it stays theirs: then nothing is seen, and the tape is
-used once.
+each instruction of the user's frames. Following is paused while tapegrad's own code works. A
+debugger or coverage tool that holds `sys.settrace` already keeps it: then nothing is observed, and
+the tape is used once.
 """
 
 from __future__ import annotations
@@ -51,26 +51,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class _Following(threading.local):
     observer: Observer | None = None
-    unwatched = False  # whether a run is under way of which instructions aren't seen
+    unwatched = False  # whether a run is under way whose instructions aren't observed
 
 
 following = _Following()
 _gettrace, _settrace = sys.gettrace, sys.settrace
 _OWN, _SILENT, _FOLLOWED = "own", "silent", "followed"
-MOST = 100_000  # codes that are held
-# By the ids of codes, which are held, since hashing one takes long.
+MOST = 100_000  # maximal number of cached codes
+# Keyed by the ids of codes, since hashing a code takes long. The values keep the codes alive.
 _kinds: dict[int, tuple[str, CodeType]] = {}
 
 
 def _kind_of(frame: FrameType) -> str:
-    """Whether the code of a frame knows what it reads, only tells something, or is followed."""
+    """The kind of a frame's code: `_OWN` (tapegrad's or NumPy's, whose reads are known), `_SILENT`
+    (only reports something) or `_FOLLOWED`."""
     code = frame.f_code
     known = _kinds.get(id(code))
     if known is not None:
         return known[0]
-    if code.co_filename.startswith("<"):  # made of a text, by dataclasses for instance
+    if code.co_filename.startswith("<"):  # generated from a text, by dataclasses for instance
         name = str(frame.f_globals.get("__name__", ""))
-        module = sys.modules.get(name)  # which the text is run for, whatever it says
+        module = sys.modules.get(name)  # `__name__` alone may be wrong
         its = getattr(module, "__dict__", None) is frame.f_globals
         own = its and name.partition(".")[0] in ("tapegrad", "numpy")
     else:
@@ -83,24 +84,24 @@ def _kind_of(frame: FrameType) -> str:
 
 
 def _muted(frame: FrameType, event: str, arg: Any) -> Any:
-    """The mark of a frame that only tells something, and of those below it."""
+    """The mark of a frame that only reports something, and of the frames that it calls."""
     return _muted
 
 
 def _passing(frame: FrameType, event: str, arg: Any) -> Any:
-    """The mark of a frame that knows what it reads, and of a library's that it calls."""
+    """The mark of a frame whose reads are known, and of a library's frames that it calls."""
     return _passing
 
 
 class Observer(Notes):
-    """Follows what runs in its context, in this thread, and notes what it reads."""
+    """Follows the code that runs inside its context in this thread, and records what it reads."""
 
     def __init__(
         self, root: Any, args: Sequence[Any], kwargs: dict[str, Any], label: str = ""
     ) -> None:
         super().__init__(package_of(file_of(root)), label or describe(root), (tuple(args), kwargs))
         self.root, self.code = root, code_of(root)
-        self.follower: Any = None  # its `enter`, as one object that it is known by
+        self.follower: Any = None  # the bound method `enter`, compared by `is`
         self.watched: dict[int, CodeType] = {}  # by id
         self._outer: Observer | None = None
         self._reach(args, kwargs)
@@ -130,17 +131,17 @@ class Observer(Notes):
             self.forget()
 
     def check(self) -> None:
-        """Raise what was refused while the run was observed."""
+        """Raise the error that was stored while the run was observed."""
         self.identities.finish()
         check_done(self)
-        for variable in +self.in_context:  # which stays set
+        for variable in +self.in_context:  # a context variable that stays set
             self.reads.lost(variable.name)
         if self.refused is not None:
             self.put_back()
             raise self.refused
 
     def put_back(self) -> None:
-        """The run goes for nothing, and so does what it drew, and what it left outside."""
+        """Undo the run: restore the generators that it drew from and the state that it changed."""
         for generator, state in self.states.values():
             randomness.put_back(generator, state)
         for write in reversed([*self.reads.written.values()]):
@@ -151,10 +152,11 @@ class Observer(Notes):
                 x[...] = before
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """A frame begins, or goes on: Python asks whether it is followed. One that isn't gets a
-        mark for those that it calls: what only tells something calls nobody who is followed, and
-        what knows what it reads calls the user's code alone."""
-        if self.follower is None:  # it is over, and a second interrupt has kept it here
+        """Python's callback when a frame begins or resumes; returns the frame's trace function, or
+        a mark. A frame that isn't followed gets a mark, which decides about the frames that it
+        calls: below a silent frame nothing is followed, and below one whose reads are known, only
+        the user's code."""
+        if self.follower is None:  # the run is over: a second interrupt kept it installed
             sys.settrace(None)
             return None
         try:
@@ -162,8 +164,8 @@ class Observer(Notes):
             found = None if self.quiet else self._mark(frame)
         except Exception as error:
             if self.apart is not None and self.apart.code is frame.f_code:
-                raise  # a side that isn't followed must not run: it begins in the middle
-            self.fault(error)  # and not raised: Python would call back no more
+                raise  # a side that isn't followed must not run: its frame begins in the middle
+            self.fault(error)  # not raised: Python would remove the trace function
             return None
         if isinstance(found, Activation):
             if self.apart is not None and self.apart.code is frame.f_code:
@@ -177,7 +179,7 @@ class Observer(Notes):
             caller = frame.f_back
             above = None if caller is None else caller.f_trace
             if above is not None and above is not _muted:
-                return None  # it needs no mark: that its code is of this kind says the same
+                return None  # no mark is needed: the kind of its code says the same
         kind, above = _kind_of(frame), self._above(frame)
         if getattr(getattr(above, "__self__", None), "is_opaque", False) or (
             kind is _FOLLOWED and entered(self, frame, above)
@@ -185,12 +187,12 @@ class Observer(Notes):
             above = _passing
         if above == _muted or kind is _SILENT:
             mark: Any = _muted
-            if kind is not _OWN:  # the text of a value, say
+            if kind is not _OWN:  # for instance, code that makes the text of a value
                 told(self, frame, kind is _SILENT, _muted)
         elif kind is _OWN or (
             above == _passing
             and not self.is_users(frame)
-            and not (frame.f_code in self.roots or comes_back(frame))  # given, of a package
+            and not (frame.f_code in self.roots or comes_back(frame))  # passed in, of a package
         ):
             mark = _passing
             if looks_back(frame.f_code):
@@ -203,7 +205,8 @@ class Observer(Notes):
         return mark
 
     def _above(self, frame: FrameType) -> Any:
-        """The mark of who called a frame; of those that ran before there were marks, their kind."""
+        """The mark of a frame's caller. For frames that began before the run, the mark of their
+        kind."""
         caller = frame.f_back
         while caller is not None:
             if caller.f_trace is not None:
@@ -230,7 +233,8 @@ class Observer(Notes):
         return a
 
     def forget(self) -> None:
-        """Drop what was held so that no id is given away: it may be the user's."""
+        """Release all references that were held to keep ids unique: they may be to the user's
+        objects."""
         self.reads.forget()
         self.lookups.forget()
         self.functions.clear()
@@ -245,10 +249,10 @@ class Observer(Notes):
     # ---- functions
 
     def _reach(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """The function and the objects among its arguments are where reading begins."""
+        """Register the function and the objects among its arguments as the roots of all reads."""
         f, text = self.root, "f"
         self.reads.root(f, text, name_of(f), like=is_made_anew(f))
-        while isinstance(f, MethodType):  # what it is bound to may be one, too
+        while isinstance(f, MethodType):  # the bound object may be a method, too
             self.reads.root(f.__func__, f"{text}.__func__", name_of(f), like=False)
             f, text = f.__self__, f"{text}.__self__"
             self.reads.root(f, text, "self", like=False)
@@ -283,7 +287,7 @@ class Observer(Notes):
                 self.reads.found(f"{text}.__self__", x.__self__, x.__name__)
 
     def _notes(self, text: str, x: Any) -> None:
-        """What an argument carries along that isn't traced."""
+        """Register the parts of an argument that aren't traced."""
         from tapegrad.core.instances import noted
 
         for name, said, value in noted(x):
@@ -300,13 +304,13 @@ class Observer(Notes):
             if code in self.made:
                 return
             if not code.co_flags & _NEWLOCALS:
-                return  # the body of a class or module, or a text that is run
+                return  # the body of a class or module, or a text run by `exec`
             if function.__globals__.get("_tuple_new") is tuple.__new__:
-                return  # a named tuple's, which reads nothing
+                return  # generated for a named tuple, and reads nothing
             if not self.lookups.where(function, [*self.kinds, *self.reads.made_here.values()]):
                 back = frame.f_back
                 by_own = self.in_schema or (back is not None and _kind_of(back) is _OWN)
-                made = is_installed(file_of_function(function))  # of a text, by a package
+                made = is_installed(file_of_function(function))  # from a text, by a package
                 if self.is_users(frame) and not (by_own or made):
                     self.reads.lost(name_of(function))
                     return
@@ -332,13 +336,13 @@ _NEWLOCALS = 2
 
 
 def file_of(f: Any) -> str:
-    """The file that a function, method or callable object is defined in."""
+    """The file in which a function, method or callable object is defined."""
     code = code_of(f)
     return "" if code is None else code.co_filename
 
 
 def code_of(f: Any) -> CodeType | None:
-    """The code that a call of a function, method or callable object comes to."""
+    """The code that runs when a function, method or callable object is called."""
     while not hasattr(f, "__code__"):
         inner = f.func if isinstance(f, functools.partial) else getattr(f, "__wrapped__", None)
         if inner is None:
@@ -352,17 +356,17 @@ def code_of(f: Any) -> CodeType | None:
 
 
 def observer() -> Observer | None:
-    """The observer of what runs in this thread."""
+    """The observer of this thread's run, or None."""
     return following.observer
 
 
 def unobserved(f: F) -> F:
-    """A function of tapegrad's own, that does its work without being followed, unless it may call
-    what the user has written."""
+    """Decorate a function of tapegrad's: it isn't followed, unless the observer is set to `enters`,
+    as the function may call the user's code."""
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:
-        follower = _gettrace()  # no call, which would be followed
+        follower = _gettrace()  # a C function: a call of Python code would be followed here
         if follower is None:
             return f(*args, **kwargs)
         here = following.observer
@@ -378,8 +382,8 @@ def unobserved(f: F) -> F:
 
 
 class observed:
-    """The user's code runs in this context, called by tapegrad's: it is followed. Where it isn't,
-    names are swapped in the place of that."""
+    """Context in which tapegrad calls the user's code, which is followed. If the code can't be
+    observed, names of functions are swapped instead."""
 
     def __enter__(self) -> None:
         self._starts, self._names = False, None
@@ -410,14 +414,16 @@ class observed:
 
 
 def note_root(f: Any) -> None:
-    """tapegrad calls a function within the run: it is followed, as the user's own code is."""
+    """Register a function that tapegrad calls during the run: it is followed, as the user's code
+    is."""
     here, code = following.observer, code_of(f)
     if here is not None and code is not None:
         here.roots.add(code)
 
 
 def note_computed(values: Iterable[Any]) -> None:
-    """tapegrad itself computes with these values, where no traced value is among them."""
+    """Guard the contents of these arrays: tapegrad computes with them, and none of them is
+    traced."""
     here = following.observer
     if here is not None:
         for x in values:
@@ -427,20 +433,21 @@ def note_computed(values: Iterable[Any]) -> None:
 
 
 def note_printed(x: np.ndarray) -> None:
-    """The text of an array is made, which NumPy's options decide."""
+    """Record that the text of an array is made: it depends on NumPy's print options."""
     if following.observer is not None:
         following.observer.printed([x])
 
 
 def note_remembered(x: np.ndarray) -> None:
-    """An array that an earlier trace has made is used: it is one of the outside."""
+    """Register an array that an earlier trace has made, and that this run uses, as a constant."""
     here = following.observer
     if here is not None and here.reads.place(x) is None:
         here.reads.constant(x, "an array that was made in an earlier trace")
 
 
 def note_test(x: Any, trace: Any, guard: Guard | None) -> None:
-    """The truth of a traced value was asked for: the caller's caller is Python's call of it."""
+    """Record that the truth of a traced value was read. The caller's caller is the code that Python
+    called for it."""
     here = following.observer
     if here is not None and guard is not None:
         try:
@@ -450,14 +457,14 @@ def note_test(x: Any, trace: Any, guard: Guard | None) -> None:
 
 
 def compares() -> bool:
-    """Whether the run that is observed has asked which of two traced values it is."""
+    """Whether the observed run has compared the identity of two traced values."""
     here = following.observer
     return here is not None and here.effects is not None and here.effects.compared
 
 
 def note_failed(what: str, where: Source | None = None) -> bool:
-    """`what` has failed, there or at the line that runs now, and with it goes what it took for
-    granted: no later call may use the tape. Returns whether anybody sees to that."""
+    """Record that `what` raised an error, at `where` or at the current line. The assumptions made
+    in it are lost, so no later call may use the tape. Returns whether a run is observed."""
     here = following.observer
     if here is not None:
         word = f"what is computed in {what} that raised an error"
@@ -468,14 +475,14 @@ def note_failed(what: str, where: Source | None = None) -> bool:
 
 
 def note_written(x: Any) -> None:
-    """A traced array is about to stand for another variable of the tape."""
+    """Record that a traced array is about to be bound to another variable of the tape."""
     here = following.observer
     if here is not None and here.effects is not None:
         here.effects.note_write(x)
 
 
 def note_captured(x: np.ndarray) -> None:
-    """An array from outside has become an input of a tape."""
+    """Record that a captured array has become an input of a tape."""
     here = following.observer
     if here is not None:
         here.captured.append(x)

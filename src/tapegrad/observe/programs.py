@@ -1,7 +1,7 @@
-"""Which of Python's instructions are noted by what.
+"""The tables from Python's instructions to their handlers.
 
-An instruction that is in none of these tables may do anything, so a tape on which it took part
-isn't used again.
+An instruction in none of these tables may do anything, so a tape on which one took part isn't used
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tapegrad.observe.program.heights import heights_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.observe.waiting import afterwards
 
-# They read nothing of the outside: what they move or make was read before, or is read afterwards.
+# They read no state: their operands were recorded before, or their results are recorded later.
 _SILENT = """
     CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
     JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
@@ -42,7 +42,7 @@ _SILENT = """
     INTRINSIC_SET_TYPEPARAM_DEFAULT
 """
 
-# They may do anything, as may all that no table has. These stand here since somebody has looked.
+# They may do anything, as may all that aren't in a table. They are listed since they were reviewed.
 _ANYTHING = """
     ASYNC_GEN_WRAP BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE
     INTRINSIC_ASYNC_GEN_WRAP IMPORT_STAR INTRINSIC_IMPORT_STAR PRINT_EXPR INTRINSIC_PRINT
@@ -116,9 +116,9 @@ HANDLERS: dict[str, Handler] = {
     "POP_JUMP_FORWARD_IF_TRUE": do.truth,
 }
 
-# Every how manyth operand is a key.
+# Every n-th operand is a key.
 HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
-# Their arguments say more than which name is meant; `_entry` knows.
+# Their arguments hold more than a name: `_entry` interprets them.
 DETAILED = frozenset(
     [
         *HASHING,
@@ -132,13 +132,13 @@ _INTRINSICS = {
     "CALL_INTRINSIC_1": tuple(getattr(opcode, "_intrinsic_1_descs", ())),
     "CALL_INTRINSIC_2": tuple(getattr(opcode, "_intrinsic_2_descs", ())),
 }
-_TRUTH = 16 if sys.version_info >= (3, 13) else 0  # in a comparison's argument: whether it is asked
+_TRUTH = 16 if sys.version_info >= (3, 13) else 0  # in `COMPARE_OP`'s argument: its truth is read
 
 
 @lru_cache(maxsize=8192)
 def program_of(code: CodeType) -> tuple[Program, list[int]]:
-    """For each place in the code: what is noted of the instruction there, and its argument; and
-    where in the frame its topmost operand is."""
+    """The handler and argument of the instruction at each offset of the code, and the position of
+    the frame's topmost operand there."""
     program: Program = [None] * (len(code.co_code) // 2 + 1)
     heights = heights_of(code)
     variables = len({*code.co_varnames, *code.co_cellvars})
@@ -154,7 +154,7 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
             name = _INTRINSICS[name][arg] if arg < len(_INTRINSICS[name]) else name
         if name == "KW_NAMES":
             names = code.co_consts[arg]
-        if heights is None or heights[at] < 0:  # where nothing leads
+        if heights is None or heights[at] < 0:  # unreachable
             entry: tuple[Handler, Any] | None = (do.unknown, name)
         elif name in DETAILED:
             entry = _entry(i, arg, names)
@@ -164,7 +164,7 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
             entry = (handler, (arg, i.argval, arg < variables) if is_cell else i.argval)
         else:
             entry = None if name in SILENT else (do.unknown, name)
-        if name == "CALL":  # where nothing leads, too: the names are those of one call
+        if name == "CALL":  # also where unreachable: the names belong to one call
             names = ()
         if entry is not None:
             for place in (*prefixed, at):
@@ -174,7 +174,8 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
 
 
 def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
-    """What is noted of an instruction that is in `DETAILED`; `names` are those of arguments."""
+    """The handler and argument of an instruction in `DETAILED`. `names` are the keyword
+    arguments."""
     name = i.opname
     if name in HASHING:
         return do.hashed, (HASHING[name], 1 if name.endswith("_ADD") else arg)

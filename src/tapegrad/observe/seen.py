@@ -1,4 +1,4 @@
-"""What is known of a frame that is followed: whether it has changed anything, and what it asks."""
+"""Queries about the observed run: what a frame has changed, and which answers are registered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tapegrad.observe.sides.owned import has_made
 
 
 def effects_in(frame: FrameType) -> Effects | None:
-    """What counts what this frame changes; None where nobody looks."""
+    """The counter of the changes that this frame makes. None if the frame isn't followed."""
     here, a = following.observer, getattr(frame.f_trace, "__self__", None)
     if here is None or not isinstance(a, Activation) or a.o is not here:
         return None
@@ -23,26 +23,26 @@ def effects_in(frame: FrameType) -> Effects | None:
 
 
 def changes(frame: FrameType) -> Any:
-    """What tells, when it is asked again, whether anything has been changed in between but this
-    frame's variables and traced arrays; None where nobody looks."""
+    """A state that compares equal later if, in between, only this frame's variables and traced
+    arrays have changed. None if the frame isn't followed."""
     effects = effects_in(frame)
     return None if effects is None else (effects.lasting, effects.compared)
 
 
 def rebound() -> list[Any]:
-    """The loops of the run that is observed which must be known to make a round."""
+    """The loops of the observed run for which a round must be known."""
     here = following.observer
     return [] if here is None or here.effects is None else here.effects.rebound()
 
 
 def streams() -> list[Any]:
-    """The random numbers that the run that is observed draws ahead."""
+    """The streams of random numbers that the observed run draws ahead."""
     return [] if following.observer is None else [*following.observer.ahead.values()]
 
 
 def note_turn(x: Any, condition: Any, found: bool) -> bool | None:
-    """The truth of a traced value is asked for, as for that of `condition`: what is answered, if
-    that isn't guarded."""
+    """The truth to return for a traced value, whose branch condition is `condition` and whose truth
+    in this run is `found`. None if the truth must be guarded."""
     here = following.observer
     if here is not None:
         try:
@@ -55,5 +55,5 @@ def note_turn(x: Any, condition: Any, found: bool) -> bool | None:
 
 
 def is_made_here(x: Any) -> bool:
-    """Whether the run that is observed has made an object, so that nobody else has it."""
+    """Whether the observed run has created `x`, and no other code holds it."""
     return following.observer is not None and has_made(following.observer, x)

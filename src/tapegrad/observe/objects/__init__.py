@@ -1,3 +1,3 @@
-"""What is known of objects without running their code: which are harmless, what they consist of,
-how they are compared and named, and what generators, loggers, bars and files are. The guards and
-the notes of a run are made with it."""
+"""Properties of objects, found without running their code: which are harmless, their parts, their
+comparison and names, and facts about generators, loggers, progress bars and files. Guards and the
+notes of a run are built on these."""

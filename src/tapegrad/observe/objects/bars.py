@@ -1,7 +1,7 @@
-"""What installed packages show the user while a program runs: progress bars.
+"""Progress bars and plots that installed packages show while a program runs.
 
-As `print` and logging do, they tell how far a trace is, and nothing of what is computed comes of
-that: later calls show nothing. What a bar goes through is read, and handed on as it is.
+Like `print` and logging, they report how far a trace is, and no result depends on them: later calls
+show nothing. The iterable of a bar is read, and passed on as it is.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _PLOTTING = ("matplotlib", "mpl_toolkits", "seaborn")
 
 
 def plots(f: Any) -> bool:
-    """Whether a function or class is one of a package that draws."""
+    """Whether a function or class belongs to a plotting package."""
     known = isinstance(f, (type, FunctionType))
     return known and str(f.__module__).partition(".")[0] in _PLOTTING
 
 
 def is_bars(file: str) -> bool:
-    """Whether a file is one of a package that shows progress."""
+    """Whether a file belongs to a package of progress bars."""
     return os.path.basename(package_of(file)) in _PACKAGES
 
 
 def is_bar(kind: Any) -> bool:
-    """Whether a class is one of such a package's, or derives from one."""
+    """Whether a class is one of such a package, or derives from one."""
     return any(_has_bars(str(c.__module__)) for c in kind.__mro__)
 
 
 @lru_cache(maxsize=1024)
 def _has_bars(name: str) -> bool:
-    """Whether a module is such a package's."""
+    """Whether a module belongs to such a package."""
     return is_bars(str(getattr(sys.modules.get(name), "__file__", None)))
 
 
 def is_screen(x: Any) -> bool:
-    """Whether this is where a program shows texts."""
+    """Whether `x` is the standard output or error stream."""
     return x is sys.stdout or x is sys.stderr
 
 
 def tells_time(x: Any, name: str) -> bool:
-    """Whether an attribute of a bar may say how long something has taken."""
+    """Whether an attribute of a bar may depend on elapsed time."""
     if name in vars(x):
         return type(vars(x)[name]) not in (int, bool, str, type(None)) and name != "iterable"
     return isinstance(getattr(type(x), name, None), property)
 
 
 def shown(o: Any, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A function of such a package is about to be called: what is noted of it."""
+    """Record that a function of such a package is about to be called."""
     note = o.taken([x for x in (*args, *kwargs.values()) if not is_bar(type(x))])
     unused = o.running is not None and is_unused(o.running.frame)
 
@@ -69,7 +69,7 @@ def shown(o: Any, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def is_unused(frame: Any) -> bool:
-    """Whether what the running call returns is dropped."""
+    """Whether the result of the running call is dropped."""
     code = frame.f_code.co_code
     after = [k for k in range(frame.f_lasti + 2, len(code), 2) if opname[code[k]] != "CACHE"]
     return bool(after) and opname[code[after[0]]] == "POP_TOP"

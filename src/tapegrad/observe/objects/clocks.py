@@ -1,4 +1,4 @@
-"""Clocks that give numbers. What a program reads from one is an input that each call reads anew."""
+"""Clocks that return numbers. A reading is an input of the tape, which each call reads again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _CLOCKS = {id(f): f for name in _NAMES for f in (getattr(time, name), getattr(ti
 
 @dataclass
 class Clocks:
-    """Whether what the clocks show in a run are inputs, and whether one was read as such."""
+    """Whether clock readings in a run are inputs, and whether there was one."""
 
     are_inputs: bool = True
     are_read: bool = False
 
 
 def is_clock(f: Any) -> bool:
-    """Whether a function of the module `time` tells the time as a number."""
+    """Whether a function of the module `time` returns the time as a number."""
     return f is not None and _CLOCKS.get(id(f)) is f

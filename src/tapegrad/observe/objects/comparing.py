@@ -1,4 +1,4 @@
-"""How guards compare what they find."""
+"""Comparisons that the generated guards make."""
 
 from __future__ import annotations
 
@@ -33,32 +33,33 @@ _EQUAL_TOO = {
     "decimal": "Decimal",
     "fractions": "Fraction",
     "optree": "PyTreeSpec",
-}  # if loaded, as for all who have one
+}  # classes that are used only if their modules are loaded
 
 
 def is_equal(x: Any) -> bool:
-    """Whether an object never changes, and equal ones are the same to whoever reads them."""
+    """Whether an object is immutable, and equal objects are interchangeable."""
     found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
     if isinstance(x, slice):
         return all(type(part) in PLAIN_TYPES for part in (x.start, x.stop, x.step))
     if isinstance(x, np.dtype):
-        return x.names is None  # the names of fields can be set
+        return x.names is None  # field names can be set
     return type(x) in (*_EQUAL, *found)
 
 
 def has_attributes(x: np.ndarray) -> bool:
-    """Whether an array is more than its numbers: a masked one has a mask. Those of a file say
-    where these are."""
+    """Whether an array has more than its numbers, as a masked array has a mask. The attributes of a
+    `memmap` only locate the numbers."""
     return bool(own_names(x)) and not isinstance(x, np.memmap)
 
 
 def has_few(x: np.ndarray) -> bool:
-    """Whether an array is one of objects, which are so few that they are compared one by one."""
+    """Whether an array is an object array small enough to be compared element by element."""
     return x.dtype == object and x.size <= _FEW
 
 
 def may_be_another(x: Any) -> bool:
-    """Whether an object may stand in for another one: no function, class or array."""
+    """Whether an object may be replaced by another one with the same parts: no function, class or
+    array."""
     others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
     if isinstance(x, (*others, types.BuiltinFunctionType)):
         return False
@@ -66,23 +67,24 @@ def may_be_another(x: Any) -> bool:
 
 
 def lasts(x: Any) -> bool:
-    """Whether it does no harm to hold an object."""
+    """Whether holding a reference to `x` keeps nothing else alive: it lives as long as the
+    process."""
     if type(x) is type:
         return not x.__flags__ & HEAP_TYPE
     return type(x) in (DISPATCHER, types.BuiltinFunctionType)
 
 
 def is_made_anew(x: Any) -> bool:
-    """Whether a function was made by another one of the user's program, which makes such a function
-    at each call. What it reads from its cells tells them apart: of other functions that isn't all
-    seen."""
+    """Whether a function was created by another one of the user's program, which creates one at
+    each call. Such functions are told apart by what they read from their cells; of other functions
+    not all reads are seen."""
     if type(x) is not types.FunctionType or "<locals>" not in x.__code__.co_qualname:
         return False
     return is_users_file(x.__code__.co_filename)
 
 
 def are_apart(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether some objects differ from each other, and from all others."""
+    """Whether the objects in `some` differ from each other and from all of `others`."""
     found = set(map(id, some))
     return len(found) == len(some) and found.isdisjoint(map(id, others))
 
@@ -96,13 +98,13 @@ def same_bytes(x: np.ndarray, content: bytes) -> bool:
 
 
 def shares_none(args: Any, kwargs: Any, x: np.ndarray) -> bool:
-    """Whether no array among arguments lies in the memory of another one."""
+    """Whether no array among the arguments shares memory with `x`."""
     leaves = flatten((args, kwargs or {}))[0]
     return not any(isinstance(y, np.ndarray) and np.shares_memory(x, y) for y in leaves)
 
 
 def same_value(x: Any, known: Any) -> bool:
-    """Whether nobody can tell two values apart that never change."""
+    """Whether two immutable values are interchangeable."""
     return x is known or (
         type(x) is type(known)
         and x == known
@@ -113,10 +115,10 @@ def same_value(x: Any, known: Any) -> bool:
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Whether what is found in a place is what was there."""
+    """Whether the value found in a place is the recorded one."""
     if a is b or type(a) is not type(b):
         return a is b
-    if isinstance(a, tuple):  # entries may compare themselves in ways of their own
+    if isinstance(a, tuple):  # the elements of a tuple may define `__eq__`
         return len(a) == len(b) and all(map(is_same, tuple.__iter__(a), tuple.__iter__(b)))
     if isinstance(a, np.dtype):
         return bool(a == b)
@@ -124,7 +126,7 @@ def is_same(a: Any, b: Any) -> bool:
 
 
 def same_elements(found: Iterable[Any], known: list[Any]) -> bool:
-    """Whether keys, or the elements of a set, are these, in this order."""
+    """Whether keys, or the elements of a set, equal `known`, in this order."""
     here = list(found)
     return len(here) == len(known) and all(
         a is b or (type(b) in PLAIN_TYPES and same_value(a, b))
@@ -133,7 +135,7 @@ def same_elements(found: Iterable[Any], known: list[Any]) -> bool:
 
 
 def same_class(kind: type, record: ClassRecord) -> bool:
-    """Whether a class still has the bases that it had, and these and itself the same names."""
+    """Whether a class still has the recorded bases, and each of them the recorded names."""
     bases, names = record
     now = kind.__mro__
     return (
@@ -147,7 +149,7 @@ ClassRecord = tuple[list["weakref.ref[type]"], dict[int, list[str]]]
 
 
 def is_empty(cell: types.CellType) -> bool:
-    """Whether the variable of a closure isn't bound."""
+    """Whether a closure's variable is unbound."""
     try:
         return cell.cell_contents is cell
     except ValueError:
@@ -155,12 +157,12 @@ def is_empty(cell: types.CellType) -> bool:
 
 
 def is_decimal(kind: type) -> bool:
-    """Whether numbers of a class are Python's decimal ones."""
+    """Whether a class is `decimal.Decimal`."""
     return kind is getattr(sys.modules.get("decimal"), "Decimal", None)
 
 
 ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
-# Tuples that never change: of classes, and of a code's names, which Python makes at each look-up.
+# Tuples that never change: a class's bases, and a code's names, which Python builds at each read.
 FIXED_TUPLES = ("__mro__", ".co_varnames", ".co_freevars", ".co_cellvars")
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _LARGE = 1 << 16  # bytes

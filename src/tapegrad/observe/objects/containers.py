@@ -1,8 +1,7 @@
-"""The parts of containers and objects of the program, and other values in their places.
+"""The parts of the program's containers and objects, and setting them.
 
-A part is an item of a list, tuple, dict or deque by its key, an attribute of an object, or what the
-cell of a variable holds that inner functions read. Rounds of a loop carry what stands there as they
-carry what a variable holds.
+A part is an item of a list, tuple, dict or deque, an attribute of an object, or the content of a
+variable's cell. Loops may carry parts from round to round, as they carry variables.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tapegrad.primitives.base import Value
 NUMBERED = (list, collections.deque)
 KEYED = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
-# Methods, and functions of a container, that change it; and such that only look into it
+# Methods and functions that change a container; and methods that only read it.
 CHANGING = {
     *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "add"),
     *("discard", "popitem", "setdefault", "appendleft", "popleft", "extendleft", "rotate"),
@@ -42,15 +41,14 @@ LOOKING = ("get", "keys", "values", "items", "index", "count", "copy", "__contai
 
 
 class Parts(NamedTuple):
-    """What a container is like but for what it holds; and of each part its name, its key and what
-    stands there."""
+    """The structure of a container without its parts; and each part's name, key and value."""
 
     told: tuple[Any, ...]
     held: list[tuple[str, Any, Any]]
 
 
 def parts_of(x: Any) -> Parts | None:
-    """The parts of a container, or of an object that has attributes; None of anything else."""
+    """The parts of a container, or of an object with attributes; None for anything else."""
     kind: Any = type(x)
     if kind in (tuple, *NUMBERED) or (isinstance(x, tuple) and _is_named(kind)):
         told = kind, len(x), getattr(x, "maxlen", None)
@@ -68,8 +66,8 @@ def parts_of(x: Any) -> Parts | None:
 
 
 def is_open(kind: type, name: str = "") -> bool:
-    """Whether objects of a class are nothing but what their attributes are, which are set and found
-    as those of any class that Python's statement makes; so is the one of this name."""
+    """Whether objects of a class consist of their attributes alone, which are set and found as in
+    any ordinary Python class; with `name`, also that attribute."""
     module, slot = module_of(kind), plainly.found_in_class(kind, name)
     if type(slot) is not types.MemberDescriptorType and hasattr(type(slot), "__set__"):
         return False
@@ -85,7 +83,7 @@ def is_open(kind: type, name: str = "") -> bool:
 
 
 def part(x: Any, key: Any) -> Any:
-    """What stands in the place of a part; `MISSING` if nothing does."""
+    """The value of a part; `MISSING` if there is none."""
     try:
         if type(x) in KEYED or type(x) in NUMBERED:
             return x[key] if type(x) in NUMBERED or key in x else MISSING
@@ -95,12 +93,12 @@ def part(x: Any, key: Any) -> Any:
         slot = plainly.found_in_class(type(x), key)
         held = type(slot) is types.MemberDescriptorType
         return slot.__get__(x) if held else own.get(key, MISSING)
-    except (IndexError, AttributeError, ValueError):  # the last one of an empty cell
+    except (IndexError, AttributeError, ValueError):  # ValueError: an empty cell
         return MISSING
 
 
 def put(x: Any, key: Any, value: Any) -> None:
-    """Let another value stand there."""
+    """Set a part."""
     slot = plainly.found_in_class(type(x), key) if type(key) is str else None
     if type(x) in KEYED or type(x) in NUMBERED:
         x[key] = value
@@ -113,13 +111,13 @@ def put(x: Any, key: Any, value: Any) -> None:
 
 
 def content(x: Any) -> Any:
-    """What a variable holds, if this is its cell and isn't empty; else x itself."""
+    """The content of `x` if it is a cell that isn't empty; else `x` itself."""
     found = part(x, "cell_contents") if type(x) is types.CellType else MISSING
     return x if found is MISSING else found
 
 
 def _names(x: Any) -> list[str]:
-    """The attributes that an object has of its own, those in slots included."""
+    """The names of an object's own attributes, including those in slots."""
     slots = [
         (name, slot)
         for kind in type(x).__mro__
@@ -128,12 +126,12 @@ def _names(x: Any) -> list[str]:
     ]
     found = dict.fromkeys(plainly.own_names(x) or ())
     for name, slot in slots:
-        with contextlib.suppress(AttributeError):  # it is empty
+        with contextlib.suppress(AttributeError):  # an empty slot
             slot.__get__(x)
             found[name] = None
     return list(found)
 
 
 def _is_named(kind: type) -> bool:
-    """Whether objects of a class of tuples are nothing else beside: named tuples."""
+    """Whether a class is a named tuple, whose objects have no other attributes."""
     return kind.__base__ is tuple and hasattr(kind, "_fields") and kind.__dictoffset__ == 0

@@ -1,6 +1,6 @@
-"""Files that a program reads: by their names, or open ones.
+"""Files that a program reads, by name or as open files.
 
-What was read of one follows from what is in it, so its contents are compared from call to call.
+What was read depends on the file's contents, so these are compared from call to call.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tapegrad.observe.objects.harmless import is_file, is_self_contained
 
 
 def is_read(x: Any) -> bool:
-    """Whether this is an open file, or text or bytes that are read as one, which leads to nothing
-    but what is in it."""
+    """Whether `x` is an open file, or text or bytes in memory that are read as one, whose reads
+    depend on its contents alone."""
     while is_file(type(x)):
         inner = getattr(x, "buffer", None) or getattr(x, "raw", None)
         if inner is None:
@@ -27,25 +27,25 @@ def is_read(x: Any) -> bool:
 
 
 def is_path(x: Any) -> bool:
-    """Whether this is one of Python's own paths, which never change."""
+    """Whether `x` is one of `pathlib`'s own paths, which are immutable."""
     paths = sys.modules.get("pathlib")
     return paths is not None and type(x) in (paths.PosixPath, paths.WindowsPath)
 
 
 def only_reads(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a file is opened by its name, and not written to."""
+    """Whether a file is opened by its name for reading only."""
     mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
     known = args and type(args[0]) is str and type(mode) is str and set(mode) <= {*"rbt"}
     return bool(known) and kwargs.get("opener") is None and len(args) < 8
 
 
 def writes(f: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> bool:
-    """Whether a call that a frame makes changes files, folders or the environment: one that opens a
-    file for that, one of Python's functions for it, a method that writes to an open file, or one
-    that is called so and is passed a file's name, and whose result nobody uses:
+    """Whether a call changes files, folders or the environment. Such a call opens a file for
+    writing, is one of Python's functions for it, writes to an open file, or has a name like `save`,
+    is passed a file's name, and its result is unused in `frame`:
 
-        open(name, "w"), h5py.File(name, "w"), os.mkdir(name), path.touch(), log.write(text)
-        np.save(name, x), table.to_csv(name), figure.savefig(name)
+            open(name, "w"), h5py.File(name, "w"), os.mkdir(name), path.touch(), log.write(text)
+            np.save(name, x), table.to_csv(name), figure.savefig(name)
     """
     name, module = getattr(f, "__name__", ""), str(getattr(f, "__module__", ""))
     x = args[0] if args else None
@@ -68,21 +68,21 @@ def writes(f: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> b
 
 
 def may_write(name: str) -> bool:
-    """Whether a function of this name may be such a one."""
+    """Whether `writes` may be true for a function of this name."""
     known = name in ("open", "print", "flush") or name[:1].isupper() or name.startswith(_WRITING)
     return known or any(name in names for names in _CHANGING.values())
 
 
 def may_tell(f: Any, calls: Sequence[Any], values: Sequence[Any]) -> bool:
-    """Whether a function that is passed these values may read what calls of a run have written
-    before. The system's own tell of files, not what is in them, but for those that open one."""
+    """Whether a function that is passed these values may read what `calls` of this run have
+    written. Functions of the system don't read a file's contents, except `open`."""
     module, name = getattr(f, "__module__", ""), getattr(f, "__name__", "")
     return (module not in ("posix", "nt") or name == "open") and are_changed(calls, values)
 
 
 def are_changed(calls: Sequence[Any], values: Sequence[Any]) -> bool:
-    """Whether one of these values names a file or folder that calls of a run have changed before,
-    or one that such a file is in."""
+    """Whether one of these values names a file or folder that `calls` of this run have changed, or
+    a folder that contains such a file."""
     asked = list(filter(None, map(path_of, values)))
     for call in calls if asked else ():
         made = getattr(call.f, "__name__", "") in ("mkdir", "makedirs")
@@ -96,23 +96,23 @@ def are_changed(calls: Sequence[Any], values: Sequence[Any]) -> bool:
 
 
 def path_of(x: Any) -> str | None:
-    """The path that a value names, with links followed; of an open file its own."""
+    """The path that a value names, with links resolved; for an open file, its path."""
     x = getattr(x, "name", None) if is_file(type(x)) else x
     if not (type(x) in (str, bytes) or is_path(x)):
         return None
     path = os.fsdecode(x)
     if len(path) > MOST_LETTERS or "\0" in path or not any(map(str.isalnum, path)):
-        return None  # a text: "" would be the folder that the program runs in
+        return None  # an ordinary text: "" would be the current folder
     return os.path.realpath(path)
 
 
 def _is_same(path: str, other: str) -> bool:
-    """Whether two paths are names of one file."""
+    """Whether two paths name the same file."""
     return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def _is_name(x: Any) -> bool:
-    """Whether a text is the name of a file."""
+    """Whether a text looks like the name of a file."""
     return type(x) is str and "\n" not in x and (os.sep in x or os.path.splitext(x)[1] != "")
 
 
@@ -131,12 +131,13 @@ _WRITING = ("dump", "export", "imsave", "imwrite", "save", "to_", "tofile", "wri
 
 
 def contents_of(path: str) -> Any:
-    """What tells the contents of a file, if it is an ordinary one and not huge."""
+    """A hash of a file's contents. For a file that isn't ordinary, or is huge, an object that
+    equals nothing."""
     import hashlib
 
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
-        return object()  # is like nothing
+        return object()  # equals nothing
     with open(path, "rb") as file:
         return hashlib.blake2b(file.read()).digest()
 
@@ -146,8 +147,8 @@ MOST_LETTERS = 4096  # of a path
 
 
 def asked_by(frame: Any) -> str:
-    """What one of Python's own functions (`exists`, `getsize`) has the system asked for: a name of
-    what `os.stat` tells. Empty where somebody else asks."""
+    """The field of `os.stat` that one of Python's functions (`exists`, `getsize`) reads. Empty for
+    other callers."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_OF_PATHS):
         name = _OF_STAT.get(frame.f_code.co_name)
         if name is not None:
@@ -162,7 +163,7 @@ _OF_STAT = {**dict.fromkeys(_KINDS, "st_mode"), "getsize": "st_size", "getmtime"
 
 
 def told_of(name: str, f: Any, *args: Any, **kwargs: Any) -> Any:
-    """That of what `os.stat` tells; of the mode only whether it is a file, a folder or something
-    else."""
+    """This field of an `os.stat` result. Of the mode, only whether it is a file, a folder or
+    something else."""
     found = getattr(f(*args, **kwargs), name)
     return stat.S_IFMT(found) if name == "st_mode" else found

@@ -1,8 +1,8 @@
-"""What is proven harmless: code that reads nothing but its arguments, and keeps nothing of them.
+"""Which code is harmless: it reads nothing but its arguments, and keeps no reference to them.
 
-A function written in C can't be looked into. Of those listed here it is known that their results
-follow from their arguments, and that what they return is new, or comes from the arguments. Every
-other one may read a clock or a file, or remember what it was given.
+Functions written in C can't be followed. Those listed here are known to compute their results from
+their arguments alone, and to return new objects, or ones from the arguments. Any other function may
+read a clock or a file, or keep its arguments.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ CONTAINERS = frozenset([*SEQUENCES, *MAPPINGS, set, frozenset])
 
 
 class _Calm(dict[type, bool]):
-    """Whether objects of a class hold nothing that could change and do nothing by themselves:
-    numbers, strings, and traced values, which are on the tape."""
+    """Maps a class to whether its objects hold nothing that could change, and do nothing by
+    themselves: numbers, strings, and traced values, which are on the tape."""
 
     def __missing__(self, kind: type) -> bool:
         found = kind in PLAIN_TYPES or issubclass(kind, (Value, np.generic, np.ufunc))
-        found = found and stood_for(kind) is None  # which has methods of a user's
-        found = found and not issubclass(kind, np.void)  # a row of an array, which can be changed
-        if "<locals>" not in kind.__qualname__:  # a function's own class may be gone soon
+        found = found and stood_for(kind) is None  # a tracer of a user's subclass has methods
+        found = found and not issubclass(kind, np.void)  # a row of an array is mutable
+        if "<locals>" not in kind.__qualname__:  # a function's own class may be freed soon
             self[kind] = found
         return found
 
@@ -56,18 +56,18 @@ CALM = _Calm()
 
 # ---- code
 
-# They tell the user something, or load code, and compute nothing.
+# They report something to the user, or load code, and compute nothing.
 _SILENT = (
     *("logging", "warnings", "linecache", "traceback", "tokenize"),
     *("importlib", "pkgutil", "zipimport"),
-    "_strptime",  # which is asked again, as a whole
+    "_strptime",  # it is recorded as a whole
 )
 _INSPECT = PYTHONS + "inspect.py"
 _SILENT_FILES = tuple(PYTHONS + name + end for name in _SILENT for end in (".py", os.sep))
 
 
 def is_own(code: CodeType) -> bool:
-    """Whether code is tapegrad's or NumPy's, which know what they read."""
+    """Whether code is tapegrad's or NumPy's, whose reads are known."""
     return not is_users_path(code.co_filename) and not _is_scipys(code.co_filename)
 
 
@@ -76,7 +76,8 @@ def _is_scipys(file: str) -> bool:
 
 
 def is_silent(code: CodeType) -> bool:
-    """Whether code only tells the user something, as which function calls which, or loads code."""
+    """Whether code only reports something to the user, such as which function calls which, or loads
+    code."""
     file = code.co_filename
     if file == _INSPECT:
         return code.co_name in ("stack", "getouterframes")
@@ -89,8 +90,8 @@ def is_librarys_code(code: CodeType) -> bool:
 
 
 def is_users_file(file: str | None, home: str = "") -> bool:
-    """Whether a file is part of the user's program, and not of Python or an installed package;
-    `home` is the folder of an installed package that is the user's after all."""
+    """Whether a file is part of the user's program, and not of Python or an installed package.
+    `home` is the folder of an installed package that counts as the user's."""
     if file is None or not is_users_path(file) or file.startswith("<frozen "):
         return False
     if home and file.startswith(home):
@@ -99,8 +100,8 @@ def is_users_file(file: str | None, home: str = "") -> bool:
 
 
 def module_of(kind: type) -> str:
-    """The name of the module that a class is of; empty where that isn't known. A class may say that
-    it is of any module, so it is looked up there, unless no class statement can have made it."""
+    """The name of the module that defines a class; empty if unknown. `__module__` may be wrong, so
+    the class is looked up there, unless it can't have been made by a class statement."""
     name = vars(type)["__module__"].__get__(kind)
     if not isinstance(name, str):
         return ""
@@ -116,13 +117,13 @@ def module_of(kind: type) -> str:
 
 
 def is_changeable(kind: type) -> bool:
-    """Whether a class may get other attributes: a class statement made it, or some modules in C."""
+    """Whether attributes of a class can be set: a class statement made it, or some modules in C."""
     return kind.__flags__ & (HEAP_TYPE | _IMMUTABLE_TYPE) == HEAP_TYPE
 
 
 def is_pythons_class(kind: type) -> bool:
-    """Whether a class statement made a class and all between it and a known one: then its
-    instances do nothing but what methods written in Python do, and that known class."""
+    """Whether a class, and each base up to a known one, was made by a class statement. Then its
+    objects do nothing but what methods written in Python, and the known class, do."""
     while kind not in _KNOWN_BASES:
         if not kind.__flags__ & HEAP_TYPE or "__module__" not in kind.__dict__:
             return False
@@ -137,7 +138,7 @@ def is_pythons_class(kind: type) -> bool:
 
 
 def _is_pythons(x: Any) -> bool:
-    """Whether what a class has for a method that Python calls by itself is written in Python."""
+    """Whether a class's special method, which Python calls implicitly, is written in Python."""
     if isinstance(x, (staticmethod, classmethod)):
         x = x.__func__
     return x is None or isinstance(x, (types.FunctionType, *_DICTS_OWN))
@@ -167,7 +168,7 @@ _KNOWN_BASES = frozenset(
 
 
 def is_numpys_module(module: Any) -> bool:
-    """Whether a module is NumPy's, not one of a package whose name begins so."""
+    """Whether a module is NumPy's, and not one of a package whose name begins so."""
     return isinstance(module, str) and module.partition(".")[0] == "numpy"
 
 
@@ -189,9 +190,9 @@ def is_scipys(kind: Any) -> bool:
 
 
 def is_inside(kind: Any) -> bool:
-    """Whether a class is an installed package's, but NumPy's and ours."""
+    """Whether a class belongs to an installed package, but not to NumPy, tapegrad or numba."""
     name = module_of(kind)
-    if not name and isinstance(kind.__module__, str):  # made by a function: by the package's own?
+    if not name and isinstance(kind.__module__, str):  # made inside a function: of the package?
         methods = [x for x in vars(kind).values() if isinstance(x, types.FunctionType)]
         if all(is_installed(f.__code__.co_filename) for f in methods):
             name = kind.__module__
@@ -199,14 +200,14 @@ def is_inside(kind: Any) -> bool:
 
 
 def is_recorded(x: Any) -> bool:
-    """Whether this is a derivative: what it does where it is called is recorded. Of users' own
-    primitives, the bodies are read."""
+    """Whether `x` is a derivative, whose calls are recorded. Of users' primitives, the bodies are
+    read."""
     return callable(x) and module_of(type(x)).startswith("tapegrad.runtime.")
 
 
 def is_followed(kind: Any) -> bool:
-    """Whether a class is an installed package's, or a mapping of Python's library, whose code is
-    followed. Of a sequence NumPy would read all, unseen."""
+    """Whether the code of a class is followed: of an installed package, or a mapping of Python's
+    library. Sequences aren't: NumPy would read their elements unseen."""
     name = module_of(kind)
     if is_inside(kind):
         return name.partition(".")[0] not in ("scipy", "pandas")
@@ -236,11 +237,11 @@ def is_extensions(x: Any) -> bool:
         return False
     if name == "builtins" and isinstance(x, type):
         name = declared_in(x)
-    # pandas' say that they are of the module that shows them
+    # pandas' C functions name the public module as their own.
     c: Any = type(x)
     in_c = c is types.BuiltinFunctionType or c.__name__ == "cython_function_or_method"
     if isinstance(x, type) and name.partition(".")[0] != "pandas" and _has_methods_in_c(x):
-        return _is_extension(name, False)  # it may say that it is of the package's own module
+        return _is_extension(name, False)  # `__module__` may be a Python module of the package
     return _is_extension(name) or (in_c and name.partition(".")[0] == "pandas")
 
 
@@ -253,7 +254,7 @@ def _is_extension(module: str, in_c: bool = True) -> bool:
 
 @lru_cache(maxsize=4096)
 def _has_methods_in_c(kind: type) -> bool:
-    """Whether a class itself is written in C, and not by a class statement."""
+    """Whether a class is written in C, and not made by a class statement."""
     own = (types.MethodDescriptorType, types.WrapperDescriptorType)
     return any(isinstance(x, own) and x.__objclass__ is kind for x in vars(kind).values())
 
@@ -316,11 +317,11 @@ _NOT_METHODS |= {"now", "utcnow", "today", "fromtimestamp", "timestamp", "astime
 _LOCKS = ("lock", "RLock", "SemLock")
 _OF_A_LOCK = {
     *("acquire", "release", "__enter__", "__exit__"),
-    *("_release_save", "_acquire_restore", "_is_owned"),  # by which conditions wait
+    *("_release_save", "_acquire_restore", "_is_owned"),  # used by conditions
 }
 _OF_LOCKS = ("_thread", "_multiprocessing")
 
-# NumPy's functions that go to files, or to what isn't an argument.
+# NumPy's functions that read files, or state besides their arguments.
 _OF_FILES = """
     load loadtxt genfromtxt fromfile fromregex save savez savez_compressed savetxt memmap
     DataSource open_memmap get_printoptions set_printoptions
@@ -340,16 +341,16 @@ _NUMPYS += ("numpy.ma", "numpy.matrixlib", "numpy.ctypeslib", "numpy.dtypes")
 
 @cache
 def functions_in_c() -> dict[int, Any]:
-    """The harmless functions of Python by id; they are held, so none is given away."""
+    """The harmless builtins of Python by id; they are held, so the ids stay unique."""
     found = [getattr(builtins, name) for name in _BUILTINS.split()]
     found += [f for f in (getattr(copyreg, "__reduce_ex__", None), *_JSON) if f is not None]
     return {id(f): f for f in found}
 
 
 def is_harmless(f: Any) -> bool:
-    """Whether a callable written in C, or NumPy's, follows from its arguments alone."""
+    """Whether the result of a callable written in C, or NumPy's, depends on its arguments alone."""
     kind: Any = type(f)
-    if kind is np.ufunc:  # one that np.frompyfunc has made calls what it was made of
+    if kind is np.ufunc:  # one made by np.frompyfunc calls a Python function
         return any(set(types) != set("O->") for types in f.types)
     if kind is DISPATCHER:
         return f.__name__ not in _NUMPYS_STATE
@@ -366,7 +367,7 @@ def is_harmless(f: Any) -> bool:
         return _is_of_harmless_module(f)
     if kind.__name__ == "cython_function_or_method":
         return str(f.__module__).startswith("pandas._libs.") and f.__name__ not in _NOT_METHODS
-    if kind is types.FunctionType:  # of NumPy's or numba's: who asks has seen that
+    if kind is types.FunctionType:  # NumPy's or numba's, as the caller has checked
         file = f.__code__.co_filename
         return f.__name__ not in _NUMPYS_STATE and (_is_numpys(file) or file.endswith(_DECORATORS))
     return kind in _CALLED
@@ -395,11 +396,11 @@ def _is_harmless_method(f: Any) -> bool:
     kind = getattr(f, "__objclass__", None)
     if kind is None:
         kind = held if isinstance(held, type) else type(held)
-    copies = name == "__setstate__" and issubclass(kind, np.dtype)  # as `deepcopy` of an array
+    copies = name == "__setstate__" and issubclass(kind, np.dtype)  # as in `deepcopy` of an array
     if name in _NOT_METHODS and not copies:
         return False
     if name == "__init_subclass__":
-        return True  # which is object's
+        return True  # inherited from object
     if name in ("__new__", "__class_getitem__") and isinstance(held, type):
         return _is_harmless_class(held)
     if module_of(kind) in _OF_LOCKS:
@@ -407,13 +408,13 @@ def _is_harmless_method(f: Any) -> bool:
     if issubclass(kind, METHODS_OF) and (is_pythons_class(kind) or kind in METHODS_OF):
         return True
     if issubclass(kind, (np.generic, np.dtype)) and is_numpys_module(module_of(kind)):
-        return not issubclass(kind, (np.void, np.dtypes.VoidDType))  # their parts can be changed
+        return not issubclass(kind, (np.void, np.dtypes.VoidDType))  # parts of these are mutable
     return is_inert(kind)
 
 
 def is_schema(kind: Any) -> bool:
-    """Whether this is a class of pydantic's that is made with the class of a model, and reads and
-    writes all of the models that it is passed; or of what these are made of."""
+    """Whether a class is one of pydantic's that belongs to a model class, and reads and writes all
+    parts of the models that it is passed; or one of the arguments of these."""
     known = kind.__name__ in ("SchemaValidator", "SchemaSerializer", "ArgsKwargs")
     return known and module_of(kind) == "pydantic_core._pydantic_core"
 
@@ -432,15 +433,15 @@ def is_inert(kind: Any) -> bool:
         or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
         or kind in _C_METHODS
         or is_schema(kind)
-        # SciPy's in C are computed once; but those that draw random numbers
+        # Objects of SciPy's C classes are computed once, except samplers of random numbers.
         or (module.startswith("scipy.") and "unuran" not in module)
         or (module == "builtins" and kind in (types.CoroutineType, types.TracebackType))
     )
 
 
 def is_self_contained(kind: Any) -> bool:
-    """Whether objects of a class written in C follow from what was done with them: one that the run
-    has made is harmless, one of the outside is state."""
+    """Whether objects of a class written in C are determined by the calls made on them. One that
+    the run has created is harmless; any other is state."""
     return (module_of(kind), kind.__name__) in (
         ("_io", "StringIO"),
         ("_io", "BytesIO"),
@@ -451,8 +452,8 @@ def is_self_contained(kind: Any) -> bool:
 
 
 def is_file(kind: type) -> bool:
-    """Whether objects of a class are open files. One that the run has opened, to read it, follows
-    from what is in it."""
+    """Whether objects of a class are open files. The reads of one that the run has opened for
+    reading are determined by the file's contents."""
     module, name = module_of(kind), kind.__name__
     if module == "_io":
         return name in ("TextIOWrapper", "BufferedReader", "FileIO")
@@ -470,7 +471,7 @@ def _is_of_harmless_module(f: Any) -> bool:
 
 
 def _is_harmless_class(kind: type) -> bool:
-    """Whether making an instance of a class written in C reads nothing but the arguments."""
+    """Whether creating an instance of a class written in C reads nothing but the arguments."""
     if id(kind) in functions_in_c() or kind in METHODS_OF:
         return True
     if issubclass(kind, (np.generic, np.dtype, Value)) or kind in _KNOWN_BASES:
@@ -487,7 +488,7 @@ def _is_harmless_class(kind: type) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_numpys(file: str) -> bool:
-    """Whether one of NumPy's own files is about arrays, not files and random numbers."""
+    """Whether a file of NumPy's is about arrays, and not files or random numbers."""
     parts = os.path.splitext(file)[0].split(os.sep)
     if "numpy" not in parts:
         return False
@@ -495,5 +496,5 @@ def _is_numpys(file: str) -> bool:
     return module.startswith(_NUMPYS) and "npyio" not in module and "format" not in module
 
 
-# They keep a function, and read nothing of it before it is called
+# They keep a function, and read nothing of it before it is called.
 _DECORATORS = ("numba/core/decorators.py", "numba/np/ufunc/decorators.py")

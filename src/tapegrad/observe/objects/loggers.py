@@ -1,4 +1,4 @@
-"""Loggers of Python's `logging`, and where their records go: to the screen, or elsewhere, too."""
+"""Loggers of Python's `logging`, and whether their records go to the screen alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tapegrad.observe.objects.bars import is_screen
 
 
 def logger_of(f: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any], bool]:
-    """The logger that logs as Python's own do, whose method this is, or the root's, of functions of
-    `logging`, with the other arguments; and whether an adapter stands before it. None of anything
-    else."""
+    """The logger behind a logging call, the remaining arguments, and whether it is called through
+    an adapter. `f` is a method of a logger that logs as Python's do, or a function of `logging`,
+    which uses the root logger. The logger is None for any other call."""
     logging: Any = sys.modules.get("logging")
     if logging is None or type(f) not in (types.MethodType, types.FunctionType):
         return None, args, False
@@ -31,7 +31,7 @@ def logger_of(f: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any], bool]:
 
 
 def _behind(x: Any) -> Any:
-    """The logger that this is, or hands records on to."""
+    """The logger that `x` is, or passes its records to."""
     logging: Any = sys.modules["logging"]
     x = logging.root if x is logging else x
     while type(x) is logging.LoggerAdapter:
@@ -40,8 +40,8 @@ def _behind(x: Any) -> Any:
 
 
 def _logs_as_pythons(kind: Any) -> bool:
-    """Whether the methods of a class of loggers are those of Python's, but for such as have other
-    names, and those that make one."""
+    """Whether a class of loggers keeps all methods of Python's `Logger`, except those that create
+    or represent one. Additional methods are allowed."""
     own = {**vars(sys.modules["logging"].Logger), "__getattribute__": object.__getattribute__}
     methods = [name for name, f in own.items() if callable(f) and name not in _MAKING]
     return all(getattr(kind, name, None) is own[name] for name in methods)
@@ -54,16 +54,16 @@ _NOWHERE, _SCREEN, ELSEWHERE = range(3)
 
 
 def goes_to(logger: Any, level: int) -> int:
-    """Where records of a level go: nowhere, to the screen alone, or elsewhere, too."""
+    """The destination of records of a level: nowhere, the screen alone, or elsewhere, too."""
     return handed_to(logger, level) if logger.isEnabledFor(level) else _NOWHERE
 
 
 def handed_to(logger: Any, level: int) -> int:
-    """The same of records that a logger is handed, whichever level it is set to."""
+    """The destination of records that are passed to a logger regardless of its own level."""
     found, logging = _NOWHERE, sys.modules["logging"]
     if logger.disabled or logger.filters:
         return _NOWHERE if logger.disabled else ELSEWHERE
-    last = logging.lastResort  # which gets what has no handler
+    last = logging.lastResort  # used for records that no handler takes
     while logger is not None:
         last = None if logger.handlers else last
         for handler in logger.handlers:
@@ -77,7 +77,7 @@ def handed_to(logger: Any, level: int) -> int:
 
 
 def shows(handler: Any) -> bool:
-    """Whether a handler puts all that it gets on the screen, and nowhere else."""
+    """Whether a handler writes all records to the screen, and nowhere else."""
     logging: Any = sys.modules["logging"]
     if isinstance(handler, logging.NullHandler):
         return True
@@ -94,8 +94,8 @@ def is_logger(x: Any) -> bool:
 
 
 def logs_elsewhere(x: Any, name: str) -> bool:
-    """Whether the method `name` of a logger, or the function of `logging`, makes records that don't
-    go to the screen alone."""
+    """Whether the method `name` of a logger, or the function of `logging`, makes records that go
+    elsewhere than to the screen."""
     logging = sys.modules.get("logging")
     if logging is None or name not in LEVELS:
         return False

@@ -1,4 +1,4 @@
-"""Keys and attributes, as the texts of guards have them."""
+"""The texts of keys and attributes in the generated guards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tapegrad.primitives.base import Value
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a dict, told apart from those that are equal and of another type."""
+    """A key of a dict. It differs from equal keys of other types, as 1 and True."""
 
     key: Any
 
@@ -27,18 +27,19 @@ class Key:
     def __hash__(self) -> int:
         try:
             return hash(self.key)
-        except TypeError:  # of slices, before Python 3.12
+        except TypeError:  # slices, before Python 3.12
             return hash(repr(self.key))
 
 
 def is_name(text: str) -> bool:
-    """Whether a text may stand in the guards as an attribute or a key."""
+    """Whether a text can be written in the guards as an attribute or a key."""
     return text.isidentifier() and text.isascii() and not keyword.iskeyword(text)
 
 
 def attribute(name: str, x: Any = None) -> str:
-    """`{}.name`, as Python looks it up; as `object` does it, where the class of `x` has a way of
-    its own, which is followed when the program does it."""
+    """The text `{}.name`, for a look-up as Python does it. If the class of `x` defines
+    `__getattribute__`, the text looks up as `object` does: the class's own method is followed when
+    the program calls it."""
     itself = looks_up_itself(type(x))
     if is_name(name) and not itself:
         return f"{{}}.{name}"
@@ -48,12 +49,12 @@ def attribute(name: str, x: Any = None) -> str:
 
 
 def names_of(x: Any) -> str:
-    """The dict of the attributes that an object has of its own."""
+    """The text for the dict of an object's own attributes."""
     return attribute("__dict__", x) if looks_up_itself(type(x)) else "vars({})"
 
 
 def name_of(f: Any) -> str:
-    """What the user calls a function."""
+    """A function's name in messages."""
     module = getattr(f, "__module__", None)
     held = getattr(f, "__self__", None)
     if module is None and held is not None and not isinstance(held, types.ModuleType):
@@ -66,7 +67,7 @@ def name_of(f: Any) -> str:
 
 
 def plain_key(key: Any) -> Any:
-    """A traced number that is looked up is guarded, and stands for its value."""
+    """A key for a look-up. A traced number is guarded and replaced by its value."""
     if isinstance(key, Value):
         value = key._read()[1]  # type: ignore[attr-defined]
         if isinstance(value, (np.generic, np.ndarray)):
@@ -76,7 +77,7 @@ def plain_key(key: Any) -> Any:
 
 
 def index_text(key: Any) -> str:
-    """A plain index as text; empty if it is of another kind."""
+    """The text of an integer index, or a tuple of them; empty for other keys."""
     if type(key) is int:
         return repr(key)
     if type(key) is tuple and all(type(k) is int for k in key):

@@ -1,8 +1,8 @@
-"""Looking at objects without calling methods of their own.
+"""Inspection of objects without calling their own methods.
 
-What a user's class defines may print, count or loop for ever, and what Python finds through it
-isn't what the object holds. So containers are read as the built-in class does it that they derive
-from, and classes as `type` does it.
+Methods of a user's class may print, count or loop for ever, and what they return isn't what the
+object holds. So containers are read by the methods of the built-in class that they derive from, and
+classes by those of `type`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _names = vars(type)["__dict__"].__get__
 
 
 def base_of(kind: type) -> Any:
-    """The built-in class of containers that a class derives from, if it does."""
+    """The built-in container class that a class derives from, or None."""
     return next((cls for cls in _mro(kind) if cls in CONTAINERS), None)
 
 
@@ -34,8 +34,8 @@ _OF_ITEMS = (
 
 
 def kind_of_items(x: Any) -> Any:
-    """The built-in class of containers by whose methods an object's items are looked up and set;
-    the object's own class if that has others, or isn't one of these."""
+    """The built-in container class whose methods get and set an object's items. The object's own
+    class if it overrides these, or isn't derived from such a class."""
     kind = type(x)
     if kind in CONTAINERS or (base := base_of(kind)) is None:
         return kind
@@ -50,13 +50,13 @@ def length(x: Any) -> int:
 
 
 def elements(x: Any) -> Iterator[Any]:
-    """The elements of a container, the keys of a mapping."""
+    """The elements of a container; the keys of a mapping."""
     found: Iterator[Any] = base_of(type(x)).__iter__(x)
     return found
 
 
 def values(x: Any) -> list[Any]:
-    """What a container holds: the values of a mapping, and of others the elements."""
+    """The values of a mapping, or the elements of another container."""
     if isinstance(x, np.ndarray):
         return list(x.ravel().tolist())
     base = base_of(type(x))
@@ -72,10 +72,10 @@ _MARSHALLED = frozenset([bool, int, complex, str, type(None)])
 
 
 def is_plain(x: Any) -> bool:
-    """Whether a dict, list or tuple holds numbers and strings alone, and tuples of these, which
-    `marshal` tells apart from all others. It takes arrays and the like for bytes, so not bytes. It
-    doesn't see which object a list or a NaN is, nor in which order a set goes through its items.
-    """
+    """Whether a dict, list or tuple holds only numbers and strings, and tuples of these, so that
+    `marshal` distinguishes it from all others. Bytes are excluded, since `marshal` writes arrays
+    and the like as bytes; so are nested lists and NaN, whose identity it doesn't see, and sets,
+    whose order it doesn't."""
     kind = type(x)
     held = [*x, *x.values()] if kind is dict else x
     return kind in (dict, list, tuple) and all(
@@ -87,8 +87,8 @@ def is_plain(x: Any) -> bool:
 
 
 def is_value(x: Any) -> bool:
-    """Whether an object is a number, a text, a member of an enumeration, or what consists of these
-    and never changes: a tuple, a frozen dataclass whose methods are generated."""
+    """Whether an object is an immutable value: a number, a text, a member of an enumeration, or a
+    tuple or frozen dataclass of these with generated methods."""
     kind: Any = type(x)
     if kind in PLAIN_TYPES:
         return True
@@ -97,25 +97,25 @@ def is_value(x: Any) -> bool:
     ways = [found_in_class(kind, name) for name in ("__hash__", "__eq__")]
     if ways == [tuple.__hash__, tuple.__eq__]:
         return not own_names(x) and all(map(is_value, tuple.__iter__(x)))
-    generated = [*ways, found_in_class(kind, "__setattr__")]  # the last one since it is frozen
+    generated = [*ways, found_in_class(kind, "__setattr__")]  # the last one because it is frozen
     return all(type(f) is types.FunctionType and _is_generated(f) for f in generated) and all(
         map(is_value, [*(own_names(x) or {}).values(), *in_slots(x)])
     )
 
 
 def is_one(x: Any) -> bool:
-    """Whether an object equals itself alone."""
+    """Whether an object equals only itself."""
     ways = [found_in_class(type(x), name) for name in ("__hash__", "__eq__")]
     return ways == [object.__hash__, object.__eq__]
 
 
 def _is_generated(f: types.FunctionType) -> bool:
-    """Whether no file has the text of a function."""
+    """Whether a function's code was generated, so that no file holds its text."""
     return f.__code__.co_filename.startswith("<")
 
 
 def found_in_class(kind: type, name: str, default: Any = None) -> Any:
-    """What a class, or the first that it inherits from, holds under a name."""
+    """The attribute `name` of a class, or of the first base that has it."""
     for cls in _mro(kind):
         if name in _names(cls):
             return _names(cls)[name]
@@ -123,7 +123,7 @@ def found_in_class(kind: type, name: str, default: Any = None) -> Any:
 
 
 def own_names(x: Any) -> Any:
-    """The dict of the attributes that an object has of its own; None if it has none."""
+    """The dict of an object's own attributes; None if it has none."""
     try:
         return object.__getattribute__(x, "__dict__")
     except AttributeError:
@@ -131,23 +131,23 @@ def own_names(x: Any) -> Any:
 
 
 def in_slots(x: Any) -> list[Any]:
-    """What the slots of an object hold that a class in Python gives it."""
+    """The values in an object's slots that Python classes declare."""
     found = []
     for kind in _mro(type(x)):
         for slot in list(_names(kind).values()) if "__slots__" in _names(kind) else ():
             if type(slot) is types.MemberDescriptorType:
-                with contextlib.suppress(AttributeError):  # of an empty one
+                with contextlib.suppress(AttributeError):  # an empty slot
                     found.append(slot.__get__(x))
     return found
 
 
 def looks_up_itself(kind: type) -> bool:
-    """Whether a method of a class's own, written in Python, finds its objects' attributes."""
+    """Whether a class defines `__getattribute__` in Python."""
     return type(found_in_class(kind, "__getattribute__")) is types.FunctionType
 
 
 def checksum(x: np.ndarray) -> int:
-    """A number that changes when the contents of an array do."""
+    """A checksum of an array's contents."""
     return zlib.crc32(np.ndarray.tobytes(x)) if not x.dtype.hasobject else 0
 
 
@@ -161,6 +161,6 @@ def is_bound(x: Any) -> bool:
 
 
 def code_called(f: Any) -> Any:
-    """The code that a call of a function written in Python runs."""
+    """The code that a call of a Python function or method runs; None for other callables."""
     f = getattr(f, "__func__", f) if type(f) is types.MethodType else f
     return f.__code__ if type(f) is types.FunctionType else None

@@ -1,9 +1,9 @@
-"""Random numbers drawn while a function is traced: generators, their states, and what is refused.
+"""Random draws in a traced function: generators, their states, and the errors for refused draws.
 
-The run is observed, so each call of a generator's method is seen. What the user's program draws is
-an input of the tape (`frontend/python/draws.py`). A generator that the function makes for itself
-from a seed draws the same numbers each time, as it does in plain NumPy; draws from one that it
-makes without a seed are refused, and so are draws in what is traced once for all rounds.
+The run is observed, so each call of a generator's method is seen. Numbers that the user's program
+draws are an input of the tape (`frontend/python/draws.py`). A generator that the function creates
+from a seed draws the same numbers each time, as in plain NumPy. Draws from a generator created
+without a seed are refused, and so are draws in code that is traced once for all rounds.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ FIX = (
 
 
 def _loaded(name: str, needs: str) -> Any:
-    """A module, if it is loaded: who has a generator has its module."""
+    """A module, if it is loaded: a program that holds a generator has loaded its module."""
     module = sys.modules.get(name)
-    return module if hasattr(module, needs) else None  # another thread may be at it
+    return module if hasattr(module, needs) else None  # another thread may be importing it
 
 
 def asks_system(frame: FrameType) -> bool:
-    """Whether this draws random numbers that no seed decides, as a generator without one does. One
-    that is copied, and a `RandomState` of a seed, is made without one, and then gets its state: of
-    the latter packages ask by their `check_random_state`."""
+    """Whether this frame draws from the system, as a generator without a seed does. Exceptions are
+    copies of generators, and a `RandomState` that `check_random_state` of a package creates for a
+    seed: these are created unseeded, and set their state next."""
     code, back = frame.f_code, frame.f_back
     if not (code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)):
         return False
@@ -46,7 +46,7 @@ def asks_system(frame: FrameType) -> bool:
 
 
 def kinds() -> tuple[type, ...]:
-    """The classes of generators, as far as they are loaded."""
+    """The classes of generators whose modules are loaded."""
     python, numpy = _loaded("_random", "Random"), _loaded("numpy.random", "RandomState")
     pythons = () if python is None else (python.Random,)
     if numpy is None:
@@ -66,12 +66,12 @@ def numpys() -> Any:
 
 
 def seed() -> Any:
-    """What sets that one's state: a function, and no method."""
+    """The function `np.random.seed`, which sets the state of that generator. It isn't a method."""
     return getattr(sys.modules.get("numpy.random.mtrand"), "seed", ())
 
 
 def is_global(x: Any) -> bool:
-    """Whether this is the generator behind `np.random.normal` or `random.random`."""
+    """Whether `x` is the generator behind `np.random.normal` or `random.random`."""
     return _global_name(x) != ""
 
 
@@ -83,14 +83,14 @@ def _global_name(x: Any) -> str:
 
 
 def is_seeded(f: Any, args: Any, kwargs: Any) -> bool | None:
-    """Whether a generator is made of a seed; None if none is made."""
+    """Whether this call creates a generator from a seed; None if it creates none."""
     if not is_maker(f) or f is python_random():
         return None
     return any(x is not None for x in (*args, *kwargs.values()))
 
 
 def is_maker(f: Any) -> bool:
-    """Whether this makes generators, of seeds."""
+    """Whether `f` creates generators from seeds."""
     module = getattr(f, "__module__", None) or ""
     if not isinstance(module, str) or not module.startswith("numpy.random"):
         return f is python_random()
@@ -103,7 +103,7 @@ def python_random() -> Any:
 
 
 def bits_of(g: Any) -> Any:
-    """What a generator takes its random bits from: itself, if that is nothing else."""
+    """The source of a generator's random bits: itself, if it has no bit generator."""
     bits = getattr(g, "_bit_generator", g)
     return getattr(bits, "bit_generator", bits)
 
@@ -114,13 +114,13 @@ def state_of(g: Any) -> Any:
         return None
     if hasattr(g, "getstate"):
         return g.getstate()
-    if hasattr(g, "get_state"):  # with the second number of a pair, which it keeps for later
+    if hasattr(g, "get_state"):  # with the second number of a pair, kept for the next draw
         return g.get_state(legacy=False)
     return bits_of(g).state
 
 
 def put_back(g: Any, state: Any) -> None:
-    """Give a generator the state that it had."""
+    """Restore the state of a generator."""
     if state is None:
         return
     if hasattr(g, "setstate"):
@@ -132,14 +132,14 @@ def put_back(g: Any, state: Any) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two states are the same: nested dicts of numbers and arrays, or tuples of numbers."""
+    """Whether two states are equal: nested dicts of numbers and arrays, or tuples of numbers."""
     if isinstance(a, dict):
         return all(same(a[k], b[k]) for k in a)
     return np.array_equal(a, b) if isinstance(a, np.ndarray) else bool(a == b)
 
 
 def drawn(label: str, generator: Any) -> RandomnessError:
-    """The error for a draw at the line that runs now."""
+    """The error for a draw at the running line."""
     kind = type(generator)
     name = f"{kind.__module__}.{kind.__name__}" if kind.__module__ == "random" else kind.__name__
     what = _global_name(generator) or f"a {name}"
@@ -149,14 +149,14 @@ def drawn(label: str, generator: Any) -> RandomnessError:
 
 
 def drawn_by(label: str, function: str) -> RandomnessError:
-    """The error for a function that asks the system for random numbers."""
+    """The error for a function that gets random numbers from the system."""
     return RandomnessError(
         f"{label} drew random numbers from {function} while it was traced{at_line()}. {FIX}"
     )
 
 
 def drawn_once(label: str, generator: Any) -> RandomnessError:
-    """The error for a draw in a loop's body or the like, which is traced once."""
+    """The error for a draw in code that is traced once for all rounds, such as a loop's body."""
     what = _global_name(generator) or f"a {type(generator).__name__}"
     return RandomnessError(
         f"{label} draws random numbers from {what}{at_line()}, and is traced once for all rounds, "
@@ -166,7 +166,8 @@ def drawn_once(label: str, generator: Any) -> RandomnessError:
 
 
 def no_derivative(label: str, name: str) -> RandomnessError:
-    """The error for a draw with a traced parameter that it can't be moved by."""
+    """The error for a draw with a traced parameter, with respect to which it can't be
+    differentiated."""
     return RandomnessError(
         f"{label} draws from {name} with a parameter that is traced{at_line()}. What is drawn "
         "jumps with that parameter, or is accepted and rejected by it, so it has no derivative "
@@ -178,7 +179,7 @@ def no_derivative(label: str, name: str) -> RandomnessError:
 
 
 def unseeded(label: str) -> RandomnessError:
-    """The error for a draw from a generator that was made without a seed."""
+    """The error for a draw from a generator that was created without a seed."""
     return RandomnessError(
         f"a random generator was made without a seed, and drawn from{at_line()} while {label} was "
         f"traced, so what it draws is random. {FIX}"

@@ -1,9 +1,9 @@
 """Settings of libraries, which their functions read without being passed them.
 
-A call of SciPy's or pandas' is one step, whose inside isn't looked at, so what it may read there is
-named here: the options of pandas, and SciPy's workers, backends and errors of special functions;
-NumPy's, of how arrays are printed, and those of decimal numbers. As they were at the trace they
-have to be at a later call.
+A call of SciPy or pandas is one step, whose code isn't followed. So the settings that it may read
+are listed here: the options of pandas; SciPy's workers, backends and errors of special functions;
+NumPy's print options and error handling; and the context of decimal numbers. A later call must find
+the values of the trace.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import numpy as np
 
 
 def note_settings(reads: Any, library: str) -> None:
-    """A function of a library is called, or a text made of its arrays. What it may read is what
-    there is now, the first time: all that changes it in the run follows from that."""
+    """Guard a library's settings: one of its functions is called, or a text made of its arrays.
+    Only the first values in a run matter: changes by the run itself follow from them."""
     word, told = _TOLD[library]
     _note(reads, (word, library), f"settings({library!r})", told(), word)
 
 
 def note_warning(reads: Any, category: Any) -> None:
-    """The program warns, which is an error where the filters make one of it."""
+    """Guard whether the filters turn a warning of this category into an error: the program
+    warns."""
     text = f"errors_of({reads._value(category)})"
     _note(reads, ("warnings", category), text, errors_of(category), "the filters of warnings")
 
 
 def note_cache(reads: Any, f: Any, word: str, x: Any) -> None:
-    """A function of functools.lru_cache is called: what it has remembered it has to keep. That is
-    plain numbers at the next call, where it is traced values now; one that the function makes is
-    made anew then."""
+    """Guard that a function of functools.lru_cache keeps the results that it has cached. A traced
+    result isn't valid at the next call, so the tape is used once. A cache that the function itself
+    creates is created again at each call."""
     if hasattr(x, "_trace") and not x._is_constant():
         if reads.place(f) is not None:
             reads.lost(word)
@@ -45,13 +46,13 @@ def note_cache(reads: Any, f: Any, word: str, x: Any) -> None:
 
 
 def traced_in_caches(reads: Any) -> list[tuple[Any, Any]]:
-    """Such functions, each with a traced value that it has remembered."""
+    """The cached functions that hold a traced value, each with that value."""
     return [found for key, found in reads._first.items() if key[0] == "cache" and found]
 
 
 def keeps(f: Any, hits: int, misses: int) -> bool:
-    """Whether a cache has left nothing out since it had counted so many hits and misses: it has
-    been neither emptied, which counts anew, nor filled up, where a miss takes another's place."""
+    """Whether a cache has dropped nothing since it had counted these hits and misses: it wasn't
+    cleared, which resets the counts, and isn't full, where a miss replaces an entry."""
     info = f.cache_info()
     has_room = info.maxsize is None or info.currsize < info.maxsize
     return bool(
@@ -66,7 +67,8 @@ def _note(reads: Any, key: Any, text: str, found: Any, word: str) -> None:
 
 
 def check_settings(reads: Any) -> None:
-    """At the end of a run: a setting of NumPy's that it leaves changed later calls wouldn't."""
+    """Check, at the end of a run, NumPy's settings. If the run leaves one changed the tape is used
+    once, since later calls wouldn't change it."""
     for library in ("numpy", "errors"):
         word, told = _TOLD[library]
         if reads._first.get((word, library), told()) != told():
@@ -74,7 +76,7 @@ def check_settings(reads: Any) -> None:
 
 
 def settings(library: str) -> Any:
-    """What decides, besides its arguments, what a function of this library does."""
+    """The settings that a function of this library depends on."""
     return _TOLD[library][1]()
 
 
@@ -91,7 +93,7 @@ def _pandas() -> Any:
     return [x[key] for x, key in places[1:]]
 
 
-_known: dict[int, list[tuple[Any, str]]] = {}  # where pandas keeps so many options
+_known: dict[int, list[tuple[Any, str]]] = {}  # where pandas keeps its options, by their number
 
 
 def _places(options: dict[str, Any]) -> list[tuple[Any, str]]:
@@ -112,7 +114,7 @@ def _scipy() -> Any:
 
 
 def decimal_context() -> Any:
-    """What decides how Python's decimal numbers are rounded, and when they raise."""
+    """The settings that determine the rounding and the errors of Python's decimal numbers."""
     c = sys.modules["decimal"].getcontext()
     traps = tuple(kind for kind, on in c.traps.items() if on)
     return c.prec, c.rounding, c.Emin, c.Emax, c.capitals, c.clamp, traps
@@ -128,8 +130,8 @@ _TOLD: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 def errors_of(category: type[Warning]) -> Any:
-    """Which warnings of a category are errors, by the filters that there are: those that may have
-    a say, up to the first that has it for all of them."""
+    """The filters that decide which warnings of a category are errors, up to the first one that
+    applies to all of them."""
     asked: list[Any] = []
     for action, text, kind, module, line in warnings.filters:
         if issubclass(category, kind):

@@ -1,10 +1,10 @@
-"""Generator expressions of which all entries are asked for, as list comprehensions.
+"""Generator expressions that are consumed to the end, rewritten as list comprehensions.
 
     RETURN_GENERATOR, POP_TOP, RESUME     -->    NOP, RESUME, BUILD_LIST
     YIELD_VALUE, RESUME, POP_TOP          -->    LIST_APPEND, NOP, NOP
     LOAD_CONST None, RETURN_VALUE         -->    NOP, RETURN_VALUE
 
-All other instructions stay where they are, so lines and places are the same.
+All other instructions stay at their offsets, so lines and offsets are the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _YIELDS = ["YIELD_VALUE", "RESUME", "POP_TOP"]
 
 @lru_cache(maxsize=256)
 def as_list(code: CodeType) -> CodeType | None:
-    """The code of a function that gives the list of what a generator expression yields; None where
-    that isn't known."""
+    """The code of a function that returns the list of a generator expression's values. None if the
+    expression's code has another form."""
     flow, text = flow_of(code), bytearray(code.co_code)
     if flow.comprehension is None:
         return None

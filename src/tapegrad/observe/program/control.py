@@ -1,6 +1,6 @@
-"""How control flows through a code, and which of its places are the same.
+"""The control flow of a code, and which of its instructions are duplicates of each other.
 
-Python writes the condition of a `while` loop twice.
+Python compiles the condition of a `while` loop twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
 
 
 class Control:
-    """Where control goes from each instruction of a code."""
+    """The control flow between the instructions of a code."""
 
     def __init__(self, code: CodeType) -> None:
         text, handlers = listing_of(code)
@@ -39,12 +39,12 @@ class Control:
         self._same: dict[tuple[int, int], bool] = {}
 
     def height(self, offset: int) -> int:
-        """How many variables, and entries of the stack, there are before an instruction."""
+        """The number of variables and stack entries before an instruction."""
         assert self.heights is not None
         return self.heights[offset >> 1]
 
     def after(self, offset: int) -> Sequence[int]:
-        """Where control may be after an instruction, but for what it raises."""
+        """The offsets that may run after an instruction, if it doesn't raise."""
         return self._after[offset]
 
     def _goes_to(self, i: dis.Instruction) -> Sequence[int]:
@@ -59,7 +59,8 @@ class Control:
     # ---- tests
 
     def test_at(self, offset: int) -> int | None:
-        """The conditional jump that takes the truth that the instruction at `offset` asks for."""
+        """The conditional jump that takes the truth computed by the instruction at `offset`, if
+        there is one."""
         if offset not in self.at or self.heights is None:
             return None
         while self.at[offset].opname in ("TO_BOOL", "COMPARE_OP", "CACHE"):  # of Python 3.13
@@ -71,13 +72,13 @@ class Control:
         return offset if is_test else None
 
     def branch(self, jump: int, truth: bool) -> int:
-        """Where a conditional jump leads to."""
+        """The offset that a conditional jump leads to for this outcome."""
         i = self.at[jump]
         jumps = i.opname.endswith("_IF_TRUE") == truth
         return self.along(i.argval if jumps else self.next[jump])
 
     def along(self, offset: int) -> int:
-        """The first instruction from here on that does anything."""
+        """The first instruction from `offset` on that isn't a no-op or an unconditional jump."""
         seen = set()
         while offset not in seen:
             seen.add(offset)
@@ -91,7 +92,7 @@ class Control:
         return offset
 
     def is_same_test(self, one: int, other: int) -> bool:
-        """Whether a program does the same after both of these jumps."""
+        """Whether both jumps lead to the same behaviour, for each outcome."""
         if (one, other) not in self._same:
             self._same[one, other] = self.height(one) == self.height(other) and all(
                 self.alike(self.branch(one, truth), self.branch(other, truth))
@@ -100,7 +101,7 @@ class Control:
         return self._same[one, other]
 
     def alike(self, one: int, other: int) -> bool:
-        """Whether a program does the same from both places on."""
+        """Whether a program behaves the same from both offsets on."""
         assumed: set[tuple[int, int]] = set()
         todo = [(one, other)]
         while todo:
@@ -114,7 +115,7 @@ class Control:
             if self.heights is None or self.heights[first >> 1] != self.heights[second >> 1]:
                 return False
             if line_of(i) != line_of(j):
-                return False  # the user's lines are part of what is recorded
+                return False  # the user's lines are part of the record
             truths = [_asks(k.opname) for k in (i, j)]
             if None not in truths:
                 if truths[0] != truths[1]:
@@ -145,7 +146,8 @@ def line_of(i: dis.Instruction) -> int | None:
 
 
 def _asks(name: str) -> str | None:
-    """What a conditional jump that drops its operand asks for."""
+    """The condition of a jump that pops its operand: "none" or "truth". None for other
+    instructions."""
     if not name.startswith("POP_JUMP"):
         return None
     return "none" if name.endswith("NONE") else "truth"

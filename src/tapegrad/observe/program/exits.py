@@ -1,4 +1,4 @@
-"""The loops of a code, and the tests by which they are left."""
+"""The loops of a code, and the tests that leave them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _STORING = ("STORE_", "DELETE_", "POP_TOP", "FOR_ITER", "GET_ITER", "YIELD", "SE
 
 
 class Exit(NamedTuple):
-    """A test by which a loop may be left: the instructions of the loop, the outcome that stays in
-    it, and the places of the test: Python writes the condition of a `while` loop twice."""
+    """A test that may leave a loop: the instructions of the loop, the outcome that stays in it, and
+    the offsets of the test. Python compiles the condition of a `while` loop twice."""
 
     body: frozenset[int]
     stays: bool
@@ -24,22 +24,22 @@ class Exit(NamedTuple):
 
 
 class Loops(Control):
-    """How control flows through a code, and where it goes round."""
+    """The control flow of a code with its loops."""
 
     def __init__(self, code: CodeType) -> None:
         super().__init__(code)
         jumps = (i for i in self.at.values() if i.opcode in JUMPING)
         self.loops = any(i.argval <= i.offset for i in jumps)
-        # Who goes through a generator expression asks for its entries until it has come to its end
+        # The consumer of a generator expression is assumed to exhaust it.
         self.leaving = {*_RETURNS} - {"YIELD_VALUE" if code.co_name == "<genexpr>" else ""}
         self._bodies: dict[int, frozenset[int]] = {}
         self._exits: dict[int, Exit | None] = {}
         self._known: list[frozenset[int]] | None = None
 
     def loop_at(self, offset: int) -> int | None:
-        """The `for` statement that begins with the instruction at `offset`, which makes its
-        iterator; or the first `for` of a comprehension, which from Python 3.12 on is part of the
-        function: it puts its list below the iterator first, and its variables aside."""
+        """The offset of the `for` statement whose iterator is made by the instruction at `offset`;
+        or of a comprehension's first `for`. From Python 3.12 on, comprehensions are inlined: their
+        variables are saved and an empty list is pushed below the iterator first."""
         place = self.next.get(offset)
         while place is not None and self.at[place].opname in (*PASSED, *_BEGINS):
             place = self.next.get(place)
@@ -48,15 +48,16 @@ class Loops(Control):
         return place
 
     def is_called_on_iterator(self, offset: int) -> bool:
-        """Whether what the instruction at `offset` makes, an iterator, is all that the function
-        below it is called with: a comprehension is one, up to Python 3.11."""
+        """Whether the iterator made by the instruction at `offset` is the only argument of the
+        function below it on the stack. Comprehensions are called in this way up to Python 3.11."""
         place = self.next.get(offset)
         while place is not None and self.at[place].opname in (*PASSED, "PRECALL"):
             place = self.next.get(place)
         return place is not None and self.at[place].opname == "CALL" and not self.at[place].arg
 
     def is_called_on_expression(self, offset: int) -> bool:
-        """Whether the call at `offset` is of a generator expression alone that stands in it."""
+        """Whether the call at `offset` has a single argument, a generator expression written in
+        place."""
         passed = (*PASSED, "PRECALL")
         before = [i for o, i in self.at.items() if o < offset and i.opname not in passed][-2:]
         return [i.opname for i in before] == ["GET_ITER", "CALL"] and not before[1].arg
@@ -70,18 +71,18 @@ class Loops(Control):
         place = next((o for o, i in self.at.items() if i.opname == "FOR_ITER"), None)
         known = self.code.co_name in ("<listcomp>", "<genexpr>")
         handler = self.handlers.get(place or 0)
-        # What turns StopIteration into another error, from Python 3.12 on
+        # From Python 3.12 on, a handler turns StopIteration into another error.
         turns = handler is not None and self.at[handler[0]].opname == "CALL_INTRINSIC_1"
         return place if known and (handler is None or turns) else None
 
     def filled(self, place: int) -> frozenset[int]:
-        """The entries of the stack, counted from the bottom of it, that are lists which a round of
-        a `for` statement appends to: comprehensions."""
+        """The stack entries, counted from the bottom, of lists that a round of a `for` statement
+        appends to: the lists of comprehensions."""
         return frozenset(self.fills(self.body(place), self.height(place) - 1).values())
 
     def fills(self, offsets: Iterable[int], height: int) -> dict[int, int]:
-        """Which of these instructions append to lists that are as low on the stack, and to which
-        entries of it, counted from the bottom."""
+        """The instructions among these that append to lists below `height` on the stack, each with
+        the list's stack entry, counted from the bottom."""
         found = {
             o: self.height(o) - 1 - (self.at[o].arg or 0)
             for o in offsets
@@ -91,22 +92,22 @@ class Loops(Control):
 
     @cached_property
     def exits(self) -> dict[int, Exit]:
-        """The tests by which loops are left."""
+        """The tests that leave loops."""
         found = {o: self.exit_of(o) for o in self._tests()} if self.loops else {}
         return {o: exit_ for o, exit_ in found.items() if exit_ is not None}
 
     def is_left_by_tests(self, place: int) -> bool:
-        """Whether tests leave a `for` statement before it has come to its end."""
+        """Whether tests leave a `for` statement before its end."""
         return any(self.iterator_of(exit_) == place for exit_ in self.exits.values())
 
     def iterator_of(self, exit_: Exit) -> int | None:
-        """The `for` statement that is left by a test; None where the loop is a `while`."""
+        """The `for` statement that a test leaves; None for a `while` loop."""
         found = [o for o in exit_.body if self.at[o].opname == "FOR_ITER"]
         return next((o for o in found if self.at[o].argval not in exit_.body), None)
 
     def meets_end(self, jump: int) -> bool:
-        """Whether a `for` statement that a test leaves goes on as it does at its end, and nothing
-        is left of the round where the test doesn't leave it."""
+        """Whether a `for` statement that a test leaves continues as it does at its end, and the
+        test is the last part of a round."""
         exit_ = self.exit_of(jump)
         place = None if exit_ is None else self.iterator_of(exit_)
         if exit_ is None or place is None or self.branch(jump, exit_.stays) != place:
@@ -117,8 +118,8 @@ class Loops(Control):
         )
 
     def body(self, place: int) -> frozenset[int]:
-        """The instructions of a round of a `for` statement, none if a round may leave it; or of the
-        loop that a test may leave."""
+        """The instructions of a round of a `for` statement, empty if a round may leave it; or of
+        the loop that a test may leave."""
         known = self._bodies.get(place)
         if known is None:
             is_for = self.at[place].opname == "FOR_ITER"
@@ -139,8 +140,8 @@ class Loops(Control):
         return frozenset(reached)
 
     def exit_of(self, jump: int) -> Exit | None:
-        """How a test may leave the innermost loop around it; None if it doesn't, or if the loop is
-        one whose rounds a frame doesn't make in one go."""
+        """The `Exit` of a test that may leave its innermost loop. None if it doesn't leave it, or
+        if a frame may return or yield in the middle of the loop."""
         if jump not in self._exits:
             self._exits[jump] = self._exit_of(jump)
         return self._exits[jump]
@@ -159,8 +160,8 @@ class Loops(Control):
         return Exit(body, stays, frozenset(places))
 
     def _leaves(self, jump: int) -> tuple[frozenset[int], bool] | None:
-        """The innermost loop around a test, and the outcome that stays in it, if the other one
-        doesn't."""
+        """The innermost loop around a test, and the outcome that stays in it. None unless exactly
+        one outcome stays."""
         around = [body for body in self._rounds() if jump in body]
         if not around:
             return None
@@ -172,7 +173,7 @@ class Loops(Control):
         return [o for o in self.at if self.test_at(o) == o]
 
     def _rounds(self) -> list[frozenset[int]]:
-        """The instructions of each loop: those between where it begins and where it goes back."""
+        """The instructions of each loop: all between its head and its jumps back."""
         if self._known is None:
             ends: dict[int, set[int]] = {}
             before: dict[int, list[int]] = {}
@@ -193,8 +194,9 @@ class Loops(Control):
         return self._known
 
     def leads_on(self, jump: int) -> int | None:
-        """The next test on the way that stays in the loop, if it leaves it for the same place, and
-        nothing but its condition is computed in between: `while a and b`."""
+        """The next test after the outcome that stays in the loop, as in `while a and b`. None
+        unless it leaves the loop for the same instruction, and only its condition is computed in
+        between."""
         exit_ = self.exit_of(jump)
         if exit_ is None:
             return None

@@ -1,14 +1,14 @@
 """The operands of the instruction that a frame is about to run.
 
 CPython keeps them on the frame's stack, which it doesn't show to Python code. Before an instruction
-runs the stack is in order, so it can be read in memory:
+runs the stack is consistent, so it can be read from memory:
 
     PyFrameObject:         reference count, type, f_back, f_frame -> _PyInterpreterFrame
     _PyInterpreterFrame:   ... the function ..., local variables, stack
 
-The layouts are those of CPython's `Include/internal/pycore_frame.h`. How high the stack is says
-`heights.py`. Before the first use all of this is tried on a function whose operands are known
-(`watching.py`); where that fails nothing is read, and what runs isn't observed.
+The layouts are those of CPython's `Include/internal/pycore_frame.h`. `heights.py` computes the
+stack's height. Before the first use, all of this is tried on a function whose operands are known
+(`watching.py`). If that fails nothing is read from memory, and runs aren't observed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Layout(NamedTuple):
 
     function: int
     globals: int
-    names: int  # the dict of a frame's variables, where somebody has asked for it
-    top: int  # how many variables and entries of the stack are in use; -1 while the frame computes
+    names: int  # the dict of a frame's variables, if one was made
+    top: int  # the number of variables and stack entries in use; -1 while the frame computes
     locals: int
 
 
@@ -47,21 +47,21 @@ _FUNCTION, _GLOBALS, _NAMES, _TOP, _LOCALS = _layout
 
 
 def is_described() -> bool:
-    """Whether this interpreter is one whose memory is described here. Objects begin with more than
-    two words where several threads run at once, or where Python is built to find its own faults."""
+    """Whether this interpreter's memory layout is known. In free-threaded builds, and in debug
+    builds, objects begin with more than two words."""
     known = sys.implementation.name == "cpython" and sys.version_info[:2] in _LAYOUTS
     return known and _WORD == 8 and object.__basicsize__ == 2 * _WORD
 
 
 class Missing:
-    """Stands for an empty entry of the stack."""
+    """The type of `MISSING`, which represents an empty entry of the stack."""
 
 
 MISSING = Missing()
 
 
 def address_of(frame: FrameType) -> int:
-    """Where the interpreter keeps a frame that is running."""
+    """The address of a running frame's interpreter frame."""
     return _word_at(id(frame) + _F_FRAME).value
 
 
@@ -74,34 +74,35 @@ def function_of(address: int) -> Any:
 
 
 def top_of(height: int) -> int:
-    """Where in a frame the topmost of so many variables and entries of the stack is."""
+    """The offset of the topmost of `height` variables and stack entries in a frame."""
     return _LOCALS + _WORD * (height - 1)
 
 
 def count_of(top: int) -> int:
-    """The other way: so many variables and entries there are, up to the topmost."""
+    """The number of variables and stack entries up to the offset `top`: the inverse of `top_of`."""
     return (top - _LOCALS) // _WORD + 1
 
 
 def live(address: int) -> int:
-    """How many variables and entries of the stack of a frame are in use, if it has called Python
-    code or waits; -1 if it is computing, or has called C code."""
+    """The number of variables and stack entries in use in a frame that has called Python code or is
+    suspended. It is -1 if the frame is computing, or has called C code."""
     return ctypes.c_int.from_address(address + _TOP).value
 
 
 def place_of(address: int, k: int) -> int:
-    """Where in memory a frame's variable, or entry of the stack behind them, number `k` is."""
+    """The address of number `k` among a frame's variables and the stack entries behind them."""
     return address + _LOCALS + _WORD * k
 
 
 def names_of(address: int) -> Any:
-    """The dict of a frame's variables, if there is one besides its module's names."""
+    """The dict of a frame's variables, if it has one that isn't its module's."""
     at, known = _word_at(address + _NAMES).value, _word_at(address + _GLOBALS).value
     return _object_at(address + _NAMES).value if at and at != known else None
 
 
 def operand(top: int, k: int) -> Any:
-    """The operand number `k`, counted from the one on top of the stack."""
+    """The operand number `k`, counted from the top of the stack; `MISSING` if the entry is
+    empty."""
     try:
         return _object_at(top - _WORD * k).value
     except ValueError:
@@ -109,12 +110,12 @@ def operand(top: int, k: int) -> Any:
 
 
 def operand_at(top: int, k: int) -> int:
-    """Where that operand is."""
+    """The address of operand number `k`."""
     return top - _WORD * k
 
 
 def operands(top: int) -> tuple[Any, Any]:
-    """The upper two entries of the stack, the topmost last."""
+    """The two topmost entries of the stack, the topmost last."""
     try:
         return _object_at(top - _WORD).value, _object_at(top).value
     except ValueError:
@@ -122,13 +123,13 @@ def operands(top: int) -> tuple[Any, Any]:
 
 
 def entry(top: int, k: int) -> Any:
-    """`operand`, where one may well be missing."""
+    """The same as `operand`, but faster for entries that are often empty."""
     at = top - _WORD * k
     return _object_at(at).value if _word_at(at).value else MISSING
 
 
 def upper(top: int, count: int, above: int = 0) -> list[Any]:
-    """So many entries of the stack, the topmost last, but for those `above` them."""
+    """A list of `count` entries of the stack, the topmost last, below the `above` topmost ones."""
     places = range(above + count - 1, above - 1, -1)
     try:
         return [_object_at(top - _WORD * k).value for k in places]
@@ -137,12 +138,12 @@ def upper(top: int, count: int, above: int = 0) -> list[Any]:
 
 
 def references(at: int) -> int:
-    """How many references there are to the object in this place."""
+    """The reference count of the object at this address."""
     return ctypes.c_ssize_t.from_address(_word_at(at).value).value
 
 
 def replace(at: int, x: Any) -> None:
-    """Put another object where one is: on top of the stack, say."""
+    """Replace the object at this address by `x`; it may be an entry of the stack."""
     place = _word_at(at)
     old = ctypes.cast(place.value, ctypes.py_object)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
@@ -159,22 +160,22 @@ def local(address: int, k: int) -> Any:
 
 
 def put_locals(frame: FrameType, values: dict[int, Any]) -> None:
-    """Have local variables, by their numbers, hold other values from here on."""
+    """Set local variables of a frame, given by their numbers."""
     held = frame.f_locals
     for k, x in values.items():
         held[frame.f_code.co_varnames[k]] = x
-    if values and sys.version_info < (3, 13):  # from then on they are the variables themselves
+    if values and sys.version_info < (3, 13):  # from 3.13 on, `f_locals` is live
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 def set_local(address: int, k: int, x: Any) -> None:
-    """Let a variable that holds something, and that no inner function reads, hold this."""
+    """Set a variable that is bound and isn't in a cell."""
     replace(address + _LOCALS + _WORD * k, x)
 
 
 def version_of(kind: type) -> ctypes.c_uint32 | None:
-    """The number, in memory, that CPython gives a class anew after each change of it or of one that
-    it inherits from; None where that isn't known. It is 0 until something is looked up."""
+    """The version number of a class, in memory. CPython changes it after each change of the class
+    or of one of its bases. None if it can't be read; it is 0 until a first look-up."""
     if not has_versions():
         return None
     type.__getattribute__(kind, "__hash__")
@@ -183,12 +184,12 @@ def version_of(kind: type) -> ctypes.c_uint32 | None:
 
 
 _version_at = ctypes.c_uint32.from_address
-_VERSION = 48 * _WORD  # tp_version_tag in PyTypeObject
+_VERSION = 48 * _WORD  # the offset of tp_version_tag in PyTypeObject
 
 
 @functools.cache
 def has_versions() -> bool:
-    """Whether versions are where they should be: they follow what is done with a class."""
+    """Whether versions are at the expected offset: a test class's version follows changes of it."""
     if not is_described():
         return False
     upper = type("Upper", (), {})
@@ -204,9 +205,9 @@ def has_versions() -> bool:
 
 
 def holds(frame: FrameType, height: int, function: Any, first: Any, second: Any, last: Any) -> bool:
-    """Whether a frame that is about to compare has this function and this first variable, and on
-    its stack what equals `last`, and `second`. Only words inside the frame are read, until those
-    are known to be right."""
+    """Whether a frame that is about to compare runs this function, with `first` as its first
+    variable, and on its stack a value equal to `last`, and `second`. Only words inside the frame
+    are read until these are known to be right."""
     at = address_of(frame)
     top = at + top_of(height)
     return (
@@ -219,8 +220,8 @@ def holds(frame: FrameType, height: int, function: Any, first: Any, second: Any,
 
 
 def operator_of(frame: FrameType, x: Any = None) -> Any:
-    """The operator that a frame is about to apply, to `x` first; None of one that compares, or
-    works in place. Texts are immutable, so there `s += t` is `s = s + t`."""
+    """The operator that a frame is about to apply to `x` and another operand. None for comparisons
+    and in-place operators. Texts are immutable, so for them `s += t` is `s = s + t`."""
     code, at = frame.f_code.co_code, frame.f_lasti
     if opcode.opname[code[at]] != "BINARY_OP":
         return None

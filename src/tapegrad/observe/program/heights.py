@@ -1,7 +1,7 @@
-"""How high a frame's stack is before each of its instructions.
+"""The height of a frame's stack before each of its instructions.
 
-Python 3.11 stores the height for a trace function, later versions don't. It needn't be stored: it
-follows from the code, since every way to an instruction leaves the stack at one height.
+Python 3.11 stores the height for a trace function, later versions don't. It follows from the code,
+since all paths to an instruction lead to the same height.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _GOES_ON_ELSEWHERE = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_
 
 @lru_cache(maxsize=1024)
 def heights_of(code: CodeType) -> list[int] | None:
-    """For each place in a code, the number of the frame's variables and of the entries on its
-    stack; -1 where no instruction is, or none that is reached. None if that can't be told."""
+    """For each instruction of a code, the number of the frame's variables and stack entries; -1 at
+    unreachable offsets. None if the heights can't be determined."""
     text, handlers = listing_of(code)
     heights = [-1] * (len(code.co_code) // 2 + 1)
     following = {i.offset: j for i, j in pairwise(text)}
     instructions = {i.offset: i for i in text}
     variables = variables_of(code)
     todo = [(0, variables)]
-    for entry in handlers:  # what was raised is put on top
+    for entry in handlers:  # a raised error is pushed on the stack
         todo.append((entry.target, variables + entry.depth + entry.lasti + 1))
     while todo:
         offset, height = todo.pop()
@@ -46,7 +46,7 @@ def heights_of(code: CodeType) -> list[int] | None:
 
 
 def variables_of(code: CodeType) -> int:
-    """How many variables a frame has in front of its stack."""
+    """The number of variables in front of a frame's stack."""
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     return len(code.co_varnames) + len(cells) + len(code.co_freevars)
 
@@ -55,14 +55,14 @@ _JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
 
 
 def _effect(i: dis.Instruction, jumps: bool) -> int:
-    """What an instruction adds to the stack."""
+    """The change of the stack's height by an instruction."""
     if i.opname in _EFFECTS:
         return _EFFECTS[i.opname](i.arg or 0)
     return dis.stack_effect(i.opcode, i.arg, jump=jumps)
 
 
-# Where Python's own numbers are those of several instructions together, or leave out that a
-# generator is sent something when it goes on.
+# Corrections where `dis.stack_effect` counts several instructions together, or omits the value that
+# is sent to a resumed generator.
 _EFFECTS = {
     "EXTENDED_ARG": lambda arg: 0,
     "PRECALL": lambda arg: 0,

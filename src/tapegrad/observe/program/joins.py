@@ -1,4 +1,4 @@
-"""Where the two ways from a test meet again, and what runs one of them by itself.
+"""The join of a test, where its two branches meet again, and codes that run one branch alone.
 
     if x[t] > h:          the test
         h = 0.9 * h       one side
@@ -6,10 +6,10 @@
         h = 0.5 * h       the other one
     total += h            the join
 
-The join is what every way from the test to the end of the function comes by first: the immediate
-post-dominator of the test. A side is run by itself by a code that is the function's, but for a jump
-at its beginning that leads to the side, and one at the join that leads out. All other instructions
-stay where they are, so lines, names and places are the same. All variables are parameters.
+The join is the first instruction that is on all paths from the test to the end of the function: the
+immediate post-dominator of the test. One side is run alone by a copy of the function's code with
+two jumps: one at the beginning to the side, and one at the join to the end. All other instructions
+stay at their offsets, so lines, names and offsets are the same. All variables are parameters.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from tapegrad.observe.program.exits import Exit
 from tapegrad.observe.program.liveness import Flow, flow_of, reads_and_writes
 from tapegrad.observe.program.watching import PREFIX_TOLD
 
-_RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines: they go on in other frames
-_PACKED = 0x04 | 0x08  # *args, **kwargs
+_RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines: resumed in other frames
+_PACKED = 0x04 | 0x08  # flags of *args and **kwargs
 _RETURNS = ("RETURN_VALUE", "RETURN_CONST")
-_NO_PLACE = 0x80 | 15 << 3  # in a code's table of lines
+_NO_PLACE = 0x80 | 15 << 3  # an entry without a line in a code's line table
 
 
 RETURNED = -1
-MOST_EXITS = 8  # of one loop, over time: then its rounds are each made
+MOST_EXITS = 8  # tests tried as the exit of one loop; after that the loop is unrolled
 
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """Where the sides of a test meet, and what is on the stack there that neither has found. If
-    both end with the function, they meet where it was called, `RETURNED`."""
+    """The join of a test's sides, and its height of the stack. If both sides return from the
+    function, the join is `RETURNED`."""
 
     jump: int
     offset: int
-    base: int  # how many variables, and entries of the stack, neither side looks below
-    top: int  # how many there are at the join
+    base: int  # the number of variables and stack entries that neither side reads below
+    top: int  # their number at the join
     region: frozenset[int]  # the instructions of both sides
-    codes: dict[bool, CodeType]  # what runs a side by itself, by the outcome that leads to it
-    # Where it appends to the list of a comprehension, and to which entry of the stack: that isn't
-    # there where the side runs by itself, so the value is just dropped
+    codes: dict[bool, CodeType]  # the code that runs a side alone, by the outcome that leads to it
+    # Offsets of appends to a comprehension's list, with the list's stack entry. The list doesn't
+    # exist where the side runs alone, so there the value is just dropped.
     fills: dict[int, int]
 
 
 class Exits:
-    """Of loops that several tests leave, the one by which they end; rounds take for granted that
-    the others don't leave. It is another one once that has failed, but not for ever."""
+    """For each loop that several tests leave, the test chosen as its exit. Rounds assume that the
+    other tests don't leave. If that fails another test is chosen, at most `MOST_EXITS` times."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._chosen: dict[frozenset[int], list[int]] = {}  # all that it was, by the loop
+        self._chosen: dict[frozenset[int], list[int]] = {}  # all choices so far, by loop
 
     def __contains__(self, jump: int) -> bool:
         exit_ = self._flow.exit_of(jump)
@@ -73,46 +73,47 @@ class Exits:
             self._chosen.setdefault(exit_.body, []).append(jump)
 
     def discard(self, jump: int) -> None:
-        """It stays: another choice takes its place."""
+        """Do nothing: the next choice takes the place of this one."""
 
     def may_be(self, jump: int, body: frozenset[int]) -> bool:
-        """Whether the loop of these instructions may end by this test from now on."""
+        """Whether this test may be chosen as the exit of the loop of these instructions."""
         exit_ = self._flow.exit_of(jump)
         is_another = exit_ is not None and exit_.body == body and jump not in self
         return is_another and len(self._chosen.get(body, [])) < MOST_EXITS
 
     def is_other(self, exit_: Exit) -> bool:
-        """Whether the loop that this leaves ends by another test."""
+        """Whether the loop that `exit_` leaves has another test as its chosen exit."""
         chosen = self._chosen.get(exit_.body)
         return chosen is not None and chosen[-1] not in exit_.places
 
 
 @dataclass(eq=False)
 class Sides:
-    """What is known of the tests of a code: what they have come to, and where their sides meet."""
+    """Facts about the tests of a code: notes of earlier traces, and the joins of their sides."""
 
     flow: Flow
-    both: set[int] = field(default_factory=set)  # those that have gone both ways in one run
-    apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
-    unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.tracers.either`
-    unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are each made
-    # The same in a loop that makes so many rounds or fewer, and how many it made the last time
+    both: set[int] = field(default_factory=set)  # tests with both outcomes in one run
+    apart: set[int] = field(default_factory=set)  # tests whose sides aren't merged
+    unmixed: set[int] = field(default_factory=set)  # tests that make no `tracing.tracers.either`
+    unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are unrolled
+    # `(statement, around, most)`: the `for` statement is unrolled if the loop around it makes at
+    # most `most` rounds; and each loop's last trip count.
     short: set[tuple[int, int, int]] = field(default_factory=set)
     lengths: dict[int, int] = field(default_factory=dict)
-    # In which trace of a function of this name they were met, how long first, with its inputs'
-    # shapes; and those that go along an axis that varies
+    # By statement and function's name: the number of the trace that met it, the first trip count,
+    # and the inputs' shapes then; and the statements whose trip count grows with an axis.
     met: dict[tuple[int, str], tuple[int, int, Sequence[tuple[int, ...]]]] = field(
         default_factory=dict
     )
     varying: set[tuple[int, str]] = field(default_factory=set)
     counted: set[int] = field(
         default_factory=set
-    )  # and those whose lists are as long as a guard says
-    listed: set[int] = field(default_factory=set)  # and whose lists are Python's while they grow
+    )  # `for` statements over lists whose length is guarded
+    listed: set[int] = field(default_factory=set)  # `for` statements that grow Python lists
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
     streams: set[Any] = field(default_factory=set)  # how loops draw: `tracing.statements.drawing`
     exits: Exits = field(init=False)
-    # What is known of the numbers in sides, by their tests and outcomes: `tracing.branches.merging`
+    # Facts about the numbers in sides, by test and outcome: `tracing.branches.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[Any, Join | None] = field(default_factory=dict)
 
@@ -120,8 +121,8 @@ class Sides:
         self.exits = Exits(self.flow)
 
     def is_short(self, place: int) -> bool:
-        """Whether each round of a `for` statement is made where it, or one around it, is as short
-        as it is now."""
+        """Whether a `for` statement is unrolled because it, or a loop around it, is as short as
+        now."""
         return any(
             each == place and self.lengths[around] <= most for each, around, most in self.short
         )
@@ -129,8 +130,8 @@ class Sides:
     def varies(
         self, place: int, name: str, number: int, length: int, shapes: Sequence[tuple[int, ...]]
     ) -> bool:
-        """Whether a `for` statement makes more rounds where an axis is by as much longer: so many
-        in the trace of this number, of a function of this name and inputs of these shapes."""
+        """Whether a `for` statement's trip count grows with an axis of the inputs: it made `length`
+        rounds in trace `number` of the function `name`, with inputs of these shapes."""
         key = place, name
         before, first, others = self.met.get(key, (0, length, shapes))
         if before != number:
@@ -145,32 +146,33 @@ class Sides:
         return _Meetings(self.flow)
 
     def join(self, jump: int) -> Join | None:
-        """Where the sides of a test meet; None where they can't be told apart."""
+        """The join of a test's sides; None if the sides can't be told apart."""
         if jump not in self._joins:
             self._joins[jump] = _join_of(self.flow, jump, self._meetings)
         return self._joins[jump]
 
     def last_join(self, place: int, jump: int) -> Join | None:
-        """The same of a test that may leave a `for` statement, where there is no other entry."""
+        """The join of a test that may leave a `for` statement, where the statement has no further
+        item."""
         if (key := (place, jump)) not in self._joins:
             flow = _AtEnd(self.flow, place)
             self._joins[key] = _join_of(self.flow, jump, _Meetings(flow), flow)
         return self._joins[key]
 
 
-@lru_cache(maxsize=8192)  # one run that is made again has to find what it has noted here
+@lru_cache(maxsize=8192)  # a repeated run has to find the notes made here
 def sides_of(code: CodeType) -> Sides:
     return Sides(flow_of(code))
 
 
 def begins_loop(frame: FrameType) -> bool:
-    """Whether a `for` is about to begin in a frame. From Python 3.13 on, a comprehension asks what
-    it goes through for its iterator, and then that for its own."""
+    """Whether a `for` is about to begin in a frame. From Python 3.13 on, a comprehension calls
+    `iter` on its iterable, and then again on the iterator."""
     return sides_of(frame.f_code).flow.loop_at(frame.f_lasti) is not None
 
 
 class _AtEnd:
-    """How control flows where a `for` statement has come to its end."""
+    """The control flow of a code where a `for` statement has come to its end."""
 
     def __init__(self, flow: Flow, place: int) -> None:
         self.at, self._flow, self.place = flow.at, flow, place
@@ -179,7 +181,7 @@ class _AtEnd:
         return [self.at[offset].argval] if offset == self.place else self._flow.after(offset)
 
 
-EXHAUSTED = iter(())  # what such a statement goes through, for a side that is run by itself
+EXHAUSTED = iter(())  # the iterator of such a statement, for a side that is run alone
 
 
 def _join_of(flow: Flow, jump: int, meetings: _Meetings, last: _AtEnd | None = None) -> Join | None:
@@ -208,8 +210,8 @@ def _join_of(flow: Flow, jump: int, meetings: _Meetings, last: _AtEnd | None = N
 
 
 class _Meetings:
-    """What all ways from an instruction to the end come by next: the tree of immediate
-    post-dominators (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001)."""
+    """The tree of immediate post-dominators: for each instruction, the next one that is on all
+    paths to the end (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001)."""
 
     def __init__(self, flow: Flow | _AtEnd) -> None:
         after = {o: flow.after(o) or [RETURNED] for o in flow.at}
@@ -230,8 +232,9 @@ class _Meetings:
                     changes = True
 
     def of(self, one: int, other: int) -> int:
-        """Where the ways from two instructions meet; at one of them, if the other leads there. It
-        is `RETURNED` where that is the end, or where one of them never comes to it."""
+        """The instruction where the paths from two instructions meet. It is one of the two if the
+        other leads there, and `RETURNED` if they meet at the end, or if one never comes to the
+        end."""
         number = self._number
         if one not in number or other not in number:
             return RETURNED
@@ -243,8 +246,8 @@ class _Meetings:
 
 
 def _from_the_end(before: dict[int, list[int]]) -> list[int]:
-    """The instructions that lead to the end, each behind one that it leads to: the reverse of the
-    order in which a search is done with them."""
+    """The instructions that lead to the end, each behind one that it leads to: the reverse
+    postorder of a depth-first search on the reversed edges."""
     done: list[int] = []
     seen = {RETURNED}
     todo = [(RETURNED, iter(before.get(RETURNED, ())))]
@@ -261,7 +264,7 @@ def _from_the_end(before: dict[int, list[int]]) -> list[int]:
 
 
 def _reached(flow: Flow | _AtEnd, starts: list[int], but: int) -> frozenset[int]:
-    """The instructions that are reached from some, without one of them."""
+    """The instructions that are reached from `starts` without passing `but`."""
     seen: set[int] = set()
     todo = [o for o in starts if o != but]
     while todo:
@@ -273,8 +276,8 @@ def _reached(flow: Flow | _AtEnd, starts: list[int], but: int) -> frozenset[int]
 
 
 def _stands_apart(flow: Flow, jump: int, region: frozenset[int], base: int) -> bool:
-    """Whether sides have nothing to do with handlers of errors, and with what is on the stack
-    around them, and leave the cells of variables that inner functions read."""
+    """Whether the sides are independent of their surroundings: they have the same error handlers as
+    the test, read no stack entries below `base`, and don't change variables in cells."""
     code = flow.code
     own = own_names(code)
     for offset in region:
@@ -292,7 +295,7 @@ def _stands_apart(flow: Flow, jump: int, region: frozenset[int], base: int) -> b
 
 
 def own_names(code: CodeType) -> tuple[str, ...]:
-    """The variables of a code, those that inner functions read last, unless they are arguments."""
+    """The variables of a code. Variables in cells come last, unless they are parameters."""
     return *code.co_varnames, *[x for x in code.co_cellvars if x not in code.co_varnames]
 
 
@@ -303,7 +306,7 @@ _PASSING = ("PRECALL", "EXTENDED_ARG", "CACHE", "NOP", "RESUME", "KW_NAMES")
 
 
 def operands_of(i: dis.Instruction) -> int:
-    """How many entries of the stack an instruction looks at, at the most."""
+    """The number of stack entries that an instruction reads, at most."""
     name, arg = i.opname, i.arg or 0
     if name in _PASSING:
         return 0
@@ -329,26 +332,27 @@ def _code_of_side(
     fills: Iterable[int],
     last: _AtEnd | None,
 ) -> CodeType | None:
-    """A code that runs from one place to another, with what a statement goes through on its stack
-    if that is at its end; None where there is no room for the jumps."""
+    """A code that runs from `target` to `join`. With `last`, an exhausted iterator is pushed for
+    the statement. None if there is no room for the jumps."""
     code, given = flow.code, [EXHAUSTED] if last is not None else []
     end, constants = len(code.co_code), code.co_consts or (None,)
     entry = next((o for o, i in flow.at.items() if i.opname == "RESUME"), None)
     if entry is None or len(constants) > 255:
         return None
     first = entry + 2 + 2 * len(given)
-    if target == join:  # there is nothing in between
+    if target == join:  # the side is empty
         jumps = {first: end}
     elif join == RETURNED:
         jumps = {first: target}
     else:
         jumps = {first: target, join: end}
-    # Python reads all of a code that it watches, what isn't run too, and writes to where its jumps
-    # lead: a prefix that had lost its instruction would be the next one's, which led out of it.
+    # Python reads all of a monitored code, including instructions that aren't run, and writes to
+    # the targets of its jumps. A prefix without its instruction would be taken for the next one's,
+    # and change its target.
     text = bytearray(_op("NOP", 0) * (end // 2))
     text[: entry + 2] = code.co_code[: entry + 2]
     for at in range(0, entry, 2):
-        if text[at] == dis.opmap["MAKE_CELL"]:  # it is passed the cells
+        if text[at] == dis.opmap["MAKE_CELL"]:  # the cells are passed as arguments
             text[at : at + 2] = _op("NOP", 0)
     used = set[int]()
     for at in region:
@@ -390,7 +394,7 @@ def _op(name: str, arg: int) -> bytes:
 
 
 def _jump(at: int, to: int) -> bytes | None:
-    """A jump ahead, put at one place."""
+    """The bytes of a forward jump at offset `at` to offset `to`."""
     for prefixes in range(3):
         by = (to - at) // 2 - 1 - prefixes
         if by < 0:

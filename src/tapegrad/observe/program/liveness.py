@@ -1,6 +1,6 @@
-"""Which variables a code reads later, from each of its instructions on.
+"""Liveness: the variables that a code may still read, at each of its instructions.
 
-A variable that is written before it is read again is dead: what it holds makes no difference.
+A variable that is written before it is read again is dead: its value makes no difference.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from types import CodeType
 from tapegrad.observe.program.exits import Loops
 
 _OPERATIONS = ("BINARY_", "CALL", "COMPARE_OP", "STORE_SUBSCR", "UNARY_")
-INNER = 8  # rounds that an inner loop makes, as long as nothing is known
-# By these a program sees all of its variables.
+INNER = 8  # assumed trip count of an inner loop, as the real one isn't known
+# By these names a program can read all of its variables.
 _SEEING = frozenset(
     ["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "inspect"]
 )
 
 
 class Flow(Loops):
-    """How control flows through a code, and what it reads on the way."""
+    """The control flow of a code, with the variables that each instruction reads."""
 
     def __init__(self, code: CodeType) -> None:
         super().__init__(code)
@@ -30,7 +30,8 @@ class Flow(Loops):
         self._live = self._lives()
 
     def live(self, offset: int) -> frozenset[int]:
-        """The numbers of the variables that may be read from here on, before they are written."""
+        """The numbers of the variables that may be read from this offset on before they are
+        written."""
         return self._live[offset]
 
     def _lives(self) -> dict[int, frozenset[int]]:
@@ -46,10 +47,10 @@ class Flow(Loops):
             offset = todo.pop()
             out = every.union(*[live[target] for target in leads[offset]])
             reads, writes = reads_and_writes(self.at[offset])
-            reads = {k for k in reads if k < self.code.co_nlocals}  # cells have no value here
+            reads = {k for k in reads if k < self.code.co_nlocals}  # cells aren't tracked
             found = frozenset(out - writes | reads) | every
             handler = self.handlers.get(offset)
-            if handler is not None:  # it may raise before it writes
+            if handler is not None:  # the instruction may raise before it writes
                 found |= live[handler[0]]
             if found != live[offset]:
                 live[offset] = found
@@ -57,8 +58,8 @@ class Flow(Loops):
         return live
 
     def touched(self, place: int) -> frozenset[int]:
-        """The numbers of the variables that a round of a `for` statement reads or sets, if that is
-        known; else of all."""
+        """The numbers of the variables that a round of a `for` statement reads or sets. All of
+        them, if that isn't known."""
         body = self.body(place)
         if self.sees_all or not body:
             return frozenset(range(self.code.co_nlocals))
@@ -66,12 +67,13 @@ class Flow(Loops):
         return frozenset().union(*[reads | writes for reads, writes in both])
 
     def appended(self, place: int) -> frozenset[int]:
-        """The numbers of the variables of which a round of a `for` statement does nothing but call
-        their method `append`."""
+        """The numbers of the variables that a round of a `for` statement uses for calls of their
+        method `append` alone."""
         return self._appends(place)[0]
 
     def grown(self, place: int) -> frozenset[int]:
-        """The same of those that it reads besides, but for their other methods."""
+        """The numbers of the variables that a round of a `for` statement appends to and reads,
+        without calling another method of theirs."""
         return self._appends(place)[1]
 
     def _appends(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
@@ -92,7 +94,8 @@ class Flow(Loops):
         return frozenset(found - read), frozenset(found & read)
 
     def _looks_up(self, offset: int) -> str:
-        """The method that an instruction looks up, to be called."""
+        """The name of the method that an instruction looks up for a call; empty if it looks up
+        none."""
         while self.at[offset].opname == "EXTENDED_ARG":
             offset = self.next[offset]
         i = self.at[offset]
@@ -100,13 +103,14 @@ class Flow(Loops):
         return str(i.argval) if i.opname == "LOAD_METHOD" or in_one else ""
 
     def chooses(self, place: int) -> bool:
-        """Whether a round of a `for` statement makes tests, and appends to lists: each way that all
-        rounds go together would be another trace."""
+        """Whether a round of a `for` statement makes tests and appends to lists. Then each path
+        that all rounds take together would need a trace of its own."""
         appends = self.filled(place) or self.appended(place)
         return bool(appends) and any(self.test_at(o) == o for o in self.body(place))
 
     def weight(self, place: int) -> int:
-        """About how many operations a round of a `for` statement makes, by its text."""
+        """The approximate number of operations in a round of a `for` statement, estimated from its
+        code."""
         body = self.body(place)
         inner = [self.body(o) for o in body if self.at[o].opname == "FOR_ITER"]
         return sum(
@@ -115,8 +119,8 @@ class Flow(Loops):
 
 
 def _operations(i: dis.Instruction) -> int:
-    """About how many operations an instruction makes; one that puts a comprehension on the stack
-    stands for all that this makes."""
+    """The approximate number of operations of an instruction. One that loads a comprehension's code
+    counts for all operations of the comprehension."""
     if type(i.argval) is CodeType and i.argval.co_varnames[:1] == (".0",):
         inner = flow_of(i.argval)
         place = inner.comprehension
@@ -125,8 +129,8 @@ def _operations(i: dis.Instruction) -> int:
 
 
 def reads_and_writes(i: dis.Instruction) -> tuple[set[int], set[int]]:
-    """The numbers of the variables that an instruction reads, and of those that it writes; one that
-    it reads after it has written it counts as written alone."""
+    """The numbers of the variables that an instruction reads, and of those that it writes. A
+    variable that is read after it was written counts as written alone."""
     name, arg = i.opname, i.arg or 0
     if name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_CLOSURE"):
         return {arg}, set()
@@ -134,7 +138,7 @@ def reads_and_writes(i: dis.Instruction) -> tuple[set[int], set[int]]:
         return {arg}, {arg}
     if name == "STORE_FAST":
         return set(), {arg}
-    if name == "DELETE_FAST":  # fails if it isn't there
+    if name == "DELETE_FAST":  # fails if the variable is unbound
         return {arg}, {arg}
     if name == "LOAD_FAST_LOAD_FAST":
         return {arg >> 4, arg & 15}, set()
@@ -147,5 +151,5 @@ def reads_and_writes(i: dis.Instruction) -> tuple[set[int], set[int]]:
 
 @lru_cache(maxsize=256)
 def flow_of(code: CodeType) -> Flow:
-    """How control flows through a code."""
+    """The control flow of a code."""
     return Flow(code)

@@ -1,4 +1,4 @@
-"""Which line of the user's program is running."""
+"""The line of the user's program that is running."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from tapegrad.ir.tape import Source
 
 
 def _folder(package: str) -> str:
-    """Where a package lies, without importing it."""
+    """The folder of a package, found without importing it."""
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.origin is not None
     return os.path.dirname(os.path.abspath(spec.origin)) + os.sep
 
 
-# The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
+# The user calls NumPy, SciPy and numba; lines inside them say nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
 TAPEGRAD, SCIPY = _OWN[0], _OWN[2]
-# NumPy's classes in Python, which are followed as a library's.
+# NumPy's classes written in Python, which are followed as a library's.
 _CLASSES = tuple([os.path.join(_OWN[1], name, "") for name in ("polynomial", "matrixlib", "ma")])
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
-# Programs like a user's, though they lie here; and one like Python's own modules.
+# Files of tapegrad's that count as the user's program; `WRITTEN_OUT` counts as Python's library.
 WRITTEN_OUT = os.path.join(_OWN[0], "tracing", "frontend", "python", "written_out.py")
 _COPYING = os.path.join(_OWN[0], "nn", "copying.py")
 _PROGRAMS = (os.path.join(_OWN[0], "autograd", ""), WRITTEN_OUT, _COPYING)
 _MACHINERY = tuple([_PROGRAMS[0] + name for name in ("boxes.py", "objects.py", "spaces.py")])
-_users: dict[str, bool] = {}  # whether a file is the user's
-MOST = 100_000  # lines that are held
+_users: dict[str, bool] = {}  # whether a file is the user's, by its path
+MOST = 100_000  # maximal number of cached lines
 _sources: dict[tuple[str, int, str], Source] = {}
-MOST_PLACES = 10_000  # in codes, which are held
+MOST_PLACES = 10_000  # maximal number of cached positions in codes
 _places: dict[tuple[int, int], tuple[Source, CodeType]] = {}
-_told: dict[str, bool] = {}  # and none of Python's library
+_told: dict[str, bool] = {}  # whether a file is shown as the user's: none of Python's library is
 
 
 def is_users_path(file: str) -> bool:
-    """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
+    """Whether a file is not part of tapegrad, NumPy, SciPy or numba."""
     if file.startswith((*_PROGRAMS, *_CLASSES)):
         return file not in _MACHINERY
     return not file.startswith((*_OWN, "<__array_function__"))
@@ -56,7 +56,8 @@ def is_numpys_class(file: str) -> bool:
 
 
 def comes_back(frame: FrameType) -> bool:
-    """Whether NumPy's functions come back to a class of its own: `np.sum(m)` calls `m.sum()`."""
+    """Whether NumPy calls a method of a followed class of its own, as `np.sum(m)` calls
+    `m.sum()`."""
     caller = "" if frame.f_back is None else frame.f_back.f_code.co_filename
     back = caller.startswith(_OWN[:2]) and not is_numpys_class(caller)
     return back and is_numpys_class(frame.f_code.co_filename)
@@ -72,8 +73,9 @@ def is_users(code: CodeType) -> bool:
 @lru_cache(maxsize=1024)
 @lru_cache(maxsize=1024)
 def declared_in(kind: type) -> str:
-    """The module of a class that says it is of `builtins`: one in C says so, too, that was declared
-    without a module. Then the module is the one that has it, of an installed package."""
+    """The module of a class whose `__module__` is `builtins`. That is wrong for a class written in
+    C that was declared without a module: then it is the module of an installed package that holds
+    the class."""
     name = kind.__name__
     if getattr(builtins, name, None) is kind or getattr(types, name, None) is kind:
         return "builtins"
@@ -86,12 +88,12 @@ def declared_in(kind: type) -> str:
 
 
 def is_compat(module: object) -> bool:
-    """Whether a module of this name is array-api-compat's, or one of a copy in another package."""
+    """Whether a module of this name is array-api-compat, or a copy of it in another package."""
     return isinstance(module, str) and "array_api_compat" in module.split(".")
 
 
 def is_told(file: str) -> bool:
-    """Whether calls of code in this file are told as the user's."""
+    """Whether tapes and messages show lines of this file as the user's."""
     known = _told.get(file)
     if known is None:
         library = is_pythons(file) or file.startswith("<frozen ")
@@ -101,20 +103,20 @@ def is_told(file: str) -> bool:
 
 
 def is_users_line() -> bool:
-    """Whether it is a line of the user's that is at work, and none of Python's library."""
+    """Whether the running line is the user's, and not one of Python's library."""
     frame = _user_frame()
     return frame is not None and is_told(frame.f_code.co_filename)
 
 
 def asks_itself() -> bool:
-    """Whether it is tapegrad's own code that reads an attribute, in the getter that calls this."""
+    """Whether tapegrad's own code reads the attribute whose getter calls this."""
     file = sys._getframe(2).f_code.co_filename
     return file.startswith(_OWN[0]) and not file.startswith(_PROGRAMS)
 
 
 def asks_for(name: str) -> bool:
-    """Whether a program asks for an attribute by name, in the getter that calls this: `x.name`, or
-    `hasattr(x, "name")` and the like. What NumPy's C code asks for stands nowhere in a program."""
+    """Whether a program reads an attribute by name, in the getter that calls this: by `x.name`,
+    `hasattr(x, "name")` and the like. A name that NumPy's C code reads is in no Python code."""
     frame = sys._getframe(2)
     code = frame.f_code
     if name not in code.co_consts and name not in code.co_names:
@@ -124,7 +126,7 @@ def asks_for(name: str) -> bool:
 
 
 def _user_frame() -> FrameType | None:
-    """The innermost frame that isn't tapegrad's or one of theirs."""
+    """The innermost frame that isn't of tapegrad, NumPy, SciPy or numba."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
         frame = frame.f_back
@@ -141,15 +143,15 @@ def user_frames() -> Iterator[FrameType]:
 
 
 def user_source() -> Source | None:
-    """The line that the user's program is at, which isn't one of Python's library if it called
-    that."""
+    """The line that the user's program is at. For a line in Python's library, the line that called
+    it."""
     frame = told_frame(sys._getframe(1)) or _user_frame()
     return None if frame is None else source_at(frame)
 
 
 def line_in_trace() -> Source | None:
-    """The line of the user's own program that is at work in the function that is traced, or that of
-    the installed package that runs there; None outside of it."""
+    """The running line of the user's program in the traced function. If there is none, the line of
+    the installed package that runs there. None outside of a traced function."""
     frame, found = told_frame(sys._getframe(1)), None
     while frame is not None and frame.f_code.co_name != "trace_function":
         if is_told(frame.f_code.co_filename):
@@ -162,13 +164,13 @@ def line_in_trace() -> Source | None:
 
 
 def is_in_package() -> bool:
-    """Whether it is an installed package's line that is at work, and none of the program's own."""
+    """Whether the running line is an installed package's, and not the program's own."""
     frame = told_frame(sys._getframe(1))
     return frame is not None and is_installed(frame.f_code.co_filename)
 
 
 def told_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame, from this one on, whose calls are told as the user's."""
+    """The innermost frame, from `frame` outwards, whose lines are shown as the user's."""
     while frame is not None:
         told = _told.get(frame.f_code.co_filename)
         if is_told(frame.f_code.co_filename) if told is None else told:
@@ -190,7 +192,7 @@ def source_at(frame: FrameType) -> Source:
 
 
 def source_of(code: CodeType, line: int) -> Source:
-    """A line of this code."""
+    """The `Source` of a line of this code."""
     place = code.co_filename, line, code.co_name
     known = _sources.get(place)
     if known is None:
@@ -201,7 +203,7 @@ def source_of(code: CodeType, line: int) -> Source:
 
 
 def caller() -> str:
-    """Who is at work for the user's program: "SciPy", "numba" or nobody."""
+    """The library that runs on behalf of the user's program: "SciPy", "numba", or an empty text."""
     frame, users = sys._getframe(1), _user_frame()
     while frame is not users and frame is not None:
         for folder, name in _CALLERS.items():
@@ -212,7 +214,7 @@ def caller() -> str:
 
 
 def assigns_item() -> bool:
-    """Whether the user's program is in the middle of an assignment `a[k] = x` or `a[i:j] = x`."""
+    """Whether the user's program is executing an assignment `a[k] = x` or `a[i:j] = x`."""
     frame = _user_frame()
     if frame is None or frame.f_lasti < 0:
         return False
@@ -220,8 +222,8 @@ def assigns_item() -> bool:
 
 
 def at_line() -> str:
-    """` (model.py:12: h = math.exp(x))`, to end a message with; empty if there is no such line. Of
-    a line of an installed package's, that of the program's own that has called it, too."""
+    """The running line as the end of a message, ` (model.py:12: h = math.exp(x))`. Empty if there
+    is none. For a line of an installed package, the program's own line that called it is added."""
     src = user_source()
     own = None if src is None or not is_installed(src.file) else line_in_trace()
     if own is None or is_installed(own.file):
@@ -230,7 +232,7 @@ def at_line() -> str:
 
 
 def at_source(src: Source | None) -> str:
-    """The same for a line that is known."""
+    """A known line as the end of a message."""
     if src is None:
         return ""
     text = src.text

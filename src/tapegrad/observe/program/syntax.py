@@ -1,4 +1,4 @@
-"""The syntax of the program around what a frame is at."""
+"""The syntax nodes around the position that a frame is at."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType
 
-MOST = 1000  # places in codes, which are held
-# By the code's id and the place: the code, the lines of its file, and the nodes.
+MOST = 1000  # maximal number of cached positions in codes
+# Keyed by the code's id and the offset: the code, the lines of its file, and the nodes.
 _known: dict[tuple[int, int], tuple[CodeType, list[str], Sequence[ast.AST]]] = {}
 
 
 def enclosing(frame: FrameType) -> Sequence[ast.AST]:
-    """The nodes of the program's syntax around what a frame is at, as far as it can be told."""
+    """The syntax nodes around the position that a frame is at, outermost first; empty if
+    unknown."""
     code, place = frame.f_code, (id(frame.f_code), frame.f_lasti)
     lines = linecache.getlines(code.co_filename)
     known = _known.get(place)
@@ -31,15 +32,15 @@ def _around(code: CodeType, at: int, lines: Sequence[str]) -> Iterator[ast.AST]:
         return
     line, end, column, end_column = position
     text = "".join(lines)
-    syntax = _syntax(text) if text else None  # once for all of a file's codes
+    syntax = _syntax(text) if text else None  # parsed once for all codes of a file
     yield from down(syntax, line, column, end, end_column)
 
 
 def down(node: ast.AST | None, *span: int | None) -> Iterator[ast.AST]:
-    """The nodes from this one to the innermost around a piece of the program."""
+    """The nodes from `node` down to the innermost one that contains the span."""
     while node is not None:
         if isinstance(node, ast.Assert) and node.msg is not None and _contains(node.msg, *span):
-            yield ast.Raise()  # the message is made when the condition doesn't hold
+            yield ast.Raise()  # the message is only evaluated if the condition fails
         yield node
         children = ast.iter_child_nodes(node)
         node = next((c for c in children if _contains(c, *span)), None)
@@ -51,7 +52,7 @@ def span_of(node: ast.expr) -> tuple[int | None, ...]:
 
 def _contains(node: ast.AST, *span: int | None) -> bool:
     line, column, end, end_column = span
-    if not hasattr(node, "lineno"):  # arguments, a comprehension's clause
+    if not hasattr(node, "lineno"):  # function arguments, or a clause of a comprehension
         return any(_contains(c, *span) for c in ast.iter_child_nodes(node))
     start, stop = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
     return start <= (line, column) and (end, end_column) <= stop

@@ -1,8 +1,8 @@
-"""What Python runs by itself in the middle of a function: handlers of signals. Garbage, whose
-objects may be finalised by code, is collected elsewhere meanwhile: see `garbage.py`.
+"""Signal handlers: code that Python runs by itself in the middle of a function.
 
-They are no part of what the function does. What they read says nothing about its result; what they
-change is seen where the function reads it.
+They aren't part of the function. Their reads say nothing about its result, and their changes are
+noticed where the function reads them. Finalisers, which garbage collection may run, are dealt with
+in `garbage.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tapegrad.observe.program.frames import local
 
 
 def is_unasked(frame: FrameType, address: int) -> bool:
-    """Whether a frame that begins is one that Python called by itself. A signal's handler is passed
-    its number and the frame that was interrupted."""
+    """Whether a new frame runs a signal handler. Python passes a handler the signal's number and
+    the interrupted frame."""
     code = frame.f_code
     if code.co_argcount < 2 and not code.co_flags & _VARARGS:
         return False
@@ -28,7 +28,7 @@ def is_unasked(frame: FrameType, address: int) -> bool:
 
 
 def _last_arguments(code: CodeType, address: int) -> tuple[Any, Any]:
-    """The two that a frame was passed last, by position."""
+    """The last two positional arguments that a frame was passed."""
     given = [_content(local(address, k)) for k in range(code.co_argcount)]
     if code.co_flags & _VARARGS:
         given += _content(local(address, code.co_argcount + code.co_kwonlyargcount))
@@ -36,15 +36,15 @@ def _last_arguments(code: CodeType, address: int) -> tuple[Any, Any]:
 
 
 def _content(x: Any) -> Any:
-    """What a variable holds, that may be in a cell, since an inner function reads it too."""
+    """The value of a variable. It may be in a cell, since an inner function reads it too."""
     if type(x) is not CellType:
         return x
-    return x.cell_contents if x != CellType() else None  # it may have been deleted
+    return x.cell_contents if x != CellType() else None  # the variable may have been deleted
 
 
 def _runs(f: Any, code: CodeType) -> bool:
-    """Whether a call of this runs that code first: a function, a method, or an object's."""
-    f = getattr(f, "func", f)  # functools.partial
+    """Whether a call of `f` (a function, a method or a callable object) runs this code first."""
+    f = getattr(f, "func", f)  # of a functools.partial
     f = getattr(f, "__func__", f)
     found = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
     return found is code

@@ -1,9 +1,9 @@
-"""How Python calls back before each instruction of a frame.
+"""Callbacks before each instruction of a frame.
 
-In Python 3.11 a frame asks for it by itself, with `f_trace_opcodes`. Later versions switch it for
-the code that the frame runs, and switch it off when another frame that didn't ask for it comes by:
-one of another thread, for instance. So from 3.12 on `sys.monitoring` calls back, which leaves the
-code as it is until it is told otherwise.
+In Python 3.11 they are switched on for a frame. Later versions switch them on for the code that the
+frame runs, and off again when another frame of this code, in another thread for instance, didn't
+ask for them. So from 3.12 on `sys.monitoring` is used, which leaves the code's events unchanged
+until they are set again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tapegrad.observe.program.heights import heights_of
 
 
 class Follower:
-    """What follows a frame: its `step` is the frame's trace function, which is called back."""
+    """Follows a frame: its method `step` is the frame's trace function."""
 
     __slots__ = ()
 
@@ -29,24 +29,24 @@ class Follower:
 
 
 if sys.version_info < (3, 12):
-    # Whether the prefix of an instruction, EXTENDED_ARG, is told in its place.
+    # Whether there is a callback for EXTENDED_ARG, the prefix of an instruction, too.
     PREFIX_TOLD = True
-    CAN_REST = True  # whether a frame can be called back at its lines alone: see `closed`
+    CAN_REST = True  # whether callbacks can be limited to lines: see `closed.py`
 
     def follow(frame: FrameType, codes: dict[int, CodeType]) -> None:
-        """Python calls back before each instruction of this frame. The codes of those that are
-        followed are held in `codes`, by their ids, since equal ones aren't the same."""
+        """Have Python call back before each instruction of this frame. `codes` holds the followed
+        codes by their ids, since different codes may be equal."""
         frame.f_trace_opcodes = True
 
     def release(codes: dict[int, CodeType]) -> None:
-        """No frame that runs one of these codes is followed any more."""
+        """Stop following the frames that run these codes."""
 
     def is_possible() -> bool:
-        """Whether nobody else has what it takes."""
+        """Whether the interface for callbacks is free."""
         return True
 
     def is_intact() -> bool:
-        """Whether what was followed up to now was told to its end."""
+        """Whether no callback has been lost up to now."""
         return True
 
 else:
@@ -56,13 +56,13 @@ else:
     _monitoring = sys.monitoring
     _lock = threading.RLock()
     _tool: int | None = None
-    _watched: dict[int, int] = {}  # how many follow a code, by its id
+    _watched: dict[int, int] = {}  # the number of followers of each code, by its id
 
     def is_possible() -> bool:
-        """Whether nobody else has what it takes."""
+        """Whether a tool id of `sys.monitoring` is free, or already ours."""
         global _tool
         with _lock:
-            for tool in (4, 3):  # those that aren't meant for debuggers and the like
+            for tool in (4, 3):  # the ids that aren't meant for debuggers and profilers
                 if _tool is None and _monitoring.get_tool(tool) is None:
                     _monitoring.use_tool_id(tool, _NAME)
                     _monitoring.register_callback(tool, _INSTRUCTION, _told)
@@ -70,12 +70,12 @@ else:
             return _tool is not None
 
     def is_intact() -> bool:
-        """Whether what was followed up to now was told to its end."""
+        """Whether no callback has been lost up to now: the tool id is still ours."""
         return _tool is not None and _monitoring.get_tool(_tool) == _NAME
 
     def follow(frame: FrameType, codes: dict[int, CodeType]) -> None:
-        """Python calls back before each instruction of this frame. The codes of those that are
-        followed are held in `codes`, by their ids, since equal ones aren't the same."""
+        """Have Python call back before each instruction of this frame. `codes` holds the followed
+        codes by their ids, since different codes may be equal."""
         code = frame.f_code
         if id(code) in codes:
             return
@@ -86,7 +86,7 @@ else:
                 _set(code, _INSTRUCTION)
 
     def release(codes: dict[int, CodeType]) -> None:
-        """No frame that runs one of these codes is followed any more."""
+        """Stop following the frames that run these codes."""
         with _lock:
             for at, code in codes.items():
                 _watched[at] -= 1
@@ -103,11 +103,11 @@ else:
     _INSTRUCTION = _monitoring.events.INSTRUCTION
 
     def _told(code: CodeType, offset: int) -> None:
-        """An instruction is about to run, in a frame that is followed or in another one, that may
-        be another thread's."""
+        """Python's callback before an instruction. It may belong to another frame of the code,
+        which isn't followed or is another thread's."""
         frame = sys._getframe(1)
         follower = getattr(frame.f_trace, "__self__", None)
-        if isinstance(follower, Follower) and sys.gettrace() is not None:  # and it isn't paused
+        if isinstance(follower, Follower) and sys.gettrace() is not None:  # following isn't paused
             follower.step(frame, "opcode", None)
 
 
@@ -130,14 +130,15 @@ class _Trial(Follower):
         at = frame.f_lasti
         if event == "opcode" and frame.f_code.co_code[at] == dis.opmap["COMPARE_OP"]:
             height = self.heights[at >> 1]
-            # Two parameters, a free variable, two operands.
+            # Two parameters, a free variable and two operands.
             self.found.append(height == 5 and frames.holds(frame, height, *self.expected))
         return self.step
 
 
 @functools.cache
 def can_watch() -> bool:
-    """Whether this interpreter calls back, and its frames are as they are described."""
+    """Whether this interpreter makes the callbacks, and its frames have the expected layout in
+    memory."""
     if not frames.is_described() or sys.gettrace() is not None or not is_possible():
         return False
     first, second, free = object(), object(), object()
