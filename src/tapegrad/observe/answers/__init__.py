@@ -1,3 +1,3 @@
-"""What is called in the place of functions that don't ask their arguments, and what tracers hand on
-to the front end. Who answers declares it here; the observer puts answers on a frame's stack, and
-where a run isn't observed names are swapped."""
+"""Replacements for functions that would not dispatch on a tracer, and the hooks of tracers into the
+front end. Rows are declared here. The observer puts the replacement on a frame's stack; in a run
+that isn't observed, names are swapped."""

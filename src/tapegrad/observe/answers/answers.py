@@ -1,10 +1,10 @@
-"""What stands for a function of another module while a program is traced.
+"""The table of answers: replacements of other modules' functions in a traced program.
 
-NumPy hands a traced argument on to us; `np.zeros(n)`, `np.array([a, b])` and `math.exp(x)` don't.
-So there is a table: a module, a name in it, and what answers the user's calls of that. A call is
-answered where it is made. Of a run that is observed each call is seen before it is made, and ours
-is put in the place of what is called (`observe.instructions`): no name is changed, whichever way
-the program came by the function. Where a run isn't observed the names are (`swapping.py`).
+NumPy dispatches a call with a traced argument to us, but not `np.zeros(n)`, `np.array([a, b])` or
+`math.exp(x)`. So there is a table of rows: a module, a name in it, and the answer, a function that
+is called instead. In an observed run, each call is seen before it is made, and the answer replaces
+the function on the frame's stack (`observe.instructions`). No name changes, whichever way the
+program came by the function. In a run that isn't observed, names are swapped (`swapping.py`).
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A row: `by` answers the user's calls of `original`, the attribute `name` of `module`; with
-    `lists`, only of those that are passed a list or tuple, with `traced` a traced value, a list or
-    an object that may say it is one, and with `when` those of which that says so, given the
-    arguments; functions that are handed on, with arguments that aren't known yet, are answered too,
-    unless they are answered `here` alone. `looked_up` is what stands for an object that isn't
-    called but indexed."""
+    """One row of the table: `by` answers the user's calls of `original`, the attribute `name` of
+    `module`.
+
+    It answers only calls with a list or tuple if `lists` is set; with a traced value, a list, or an
+    object that may convert itself to one, if `traced` is set; and calls for whose arguments `when`
+    is true. A function that is passed on, whose arguments aren't known yet, is replaced too, unless
+    it is `here`. If `looked_up`, the object is indexed, not called.
+    """
 
     module: ModuleType | type
     name: str
@@ -61,17 +63,17 @@ class Answer:
 
 
 _Test = Callable[[Sequence[Any]], bool]
-UNKNOWN: list[Any] = []  # among arguments: others will be passed, too
+UNKNOWN: list[Any] = []  # an argument that isn't known yet
 
-_rows: dict[int, Answer] = {}  # by the id of the original, which is held
-_late: dict[str, list[Callable[[], object]]] = {}  # what adds the rows of a module, by its name
-_modules = 0  # so many were loaded when it was last looked for these
-# For calls of a type's instances: what answers, of whom with lists, and of which arguments
+_rows: dict[int, Answer] = {}  # by the id of the original, which the row keeps alive
+_late: dict[str, list[Callable[[], object]]] = {}  # functions that add a module's rows, by its name
+_modules = 0  # the number of loaded modules at the last check
+# Answers to calls of a type's instances, whether they need lists, and the test of arguments.
 _of_kinds: dict[type, tuple[Callable[..., Any], bool, _Test | None]] = {}
 _of_operands: dict[type, tuple[Callable[[Any], Any], _Test]] = {}
-_operands: dict[type, Any] = {}  # the same, by the very classes that were met
-_classes: set[type] = set()  # of which methods have rows
-_declared: list[None] = []  # one for each time that one was added
+_operands: dict[type, Any] = {}  # the same, by the exact classes that were met
+_classes: set[type] = set()  # classes whose methods have rows
+_declared: list[None] = []  # one entry per declaration
 
 
 def declare(
@@ -84,11 +86,11 @@ def declare(
     when: Callable[[Sequence[Any]], bool] | None = None,
     here: bool = False,
 ) -> None:
-    """Add a row to the table, in the place of one for the same."""
-    original = original_of(getattr(module, name))  # it may be swapped just now
+    """Add a row to the table, or replace the row of the same function."""
+    original = original_of(getattr(module, name))  # it may be swapped at this moment
     original = original.__func__ if type(original) is MethodType else original  # of the class
     if type(original) is FunctionType and isinstance(module, type):
-        by.notes = (*getattr(by, "notes", ()), module)  # it notes what it reads of such an object
+        by.notes = (*getattr(by, "notes", ()), module)  # it records its reads itself
     _declared.append(None)
     if isinstance(module, type):
         _classes.add(module)
@@ -96,13 +98,12 @@ def declare(
 
 
 def declare_late(module: str, load: Callable[[], object]) -> None:
-    """`load` declares the rows of a module, once a program has imported that: it isn't imported for
-    them."""
+    """Have `load` declare the rows of a module once a program has imported it."""
     _late.setdefault(module, []).append(load)
 
 
 def look_for_modules() -> None:
-    """Add the rows of the modules that were imported since this was last called."""
+    """Add the rows of the modules that were imported since the last call."""
     global _modules
     count = len(sys.modules)
     if count == _modules:
@@ -110,7 +111,7 @@ def look_for_modules() -> None:
     for name, loads in [*_late.items()]:
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if spec is not None and not getattr(spec, "_initializing", False):
-            with late.no_forks():  # whose children would wait for what is half imported
+            with late.no_forks():  # a child would wait for the half-imported module
                 for load in loads:
                     load()
             _late.pop(name, None)
@@ -120,21 +121,21 @@ def look_for_modules() -> None:
 def declare_calls(
     kind: type, by: Callable[..., Any], lists: bool = False, when: _Test | None = None
 ) -> None:
-    """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
-    observed; with `lists` and `when` as above."""
+    """Answer calls `x(*args)` of instances of `kind` by `by(x, *args)`, in observed runs; `lists`
+    and `when` as in `Answer`."""
     _of_kinds[kind] = by, lists, when
 
 
 def declare_operands(kind: type, by: Callable[[Any], Any], when: _Test) -> None:
-    """`by(x)` stands for an operand `x` of this class or one below it, where `when` says so, given
-    the other operand, and a run is observed. A class whose operators are written in Python has rows
-    for these, too, for runs that aren't."""
+    """Replace an operand `x` of this class or a subclass by `by(x)` in observed runs, where `when`
+    is true for the other operand. If the class's operators are written in Python, rows for these
+    cover runs that aren't observed."""
     _of_operands[kind] = by, when
     _operands.clear()
 
 
 def operand_of(x: Any) -> tuple[Callable[[Any], Any], _Test] | None:
-    """What stands for an operand, and when."""
+    """The replacement of an operand, and its test; None if there is none."""
     if len(sys.modules) != _modules:
         look_for_modules()
     kind = type(x)
@@ -145,7 +146,7 @@ def operand_of(x: Any) -> tuple[Callable[[Any], Any], _Test] | None:
 
 
 def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
-    """Declare what answers calls of `module.name` while a function is traced.
+    """Declare a function that answers calls of `module.name` while a function is traced.
 
         @tapegrad.while_traced(scipy.special, "expit")
         def expit(x):
@@ -158,7 +159,7 @@ def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
 
     Returns
     -------
-    A decorator. What it is applied to is called in the place of `module.name` where the traced
+    A decorator. The decorated function is called in place of `module.name` where the traced
     program calls that, and nowhere else: outside of a trace, in other threads, and in the code of
     NumPy and SciPy, `module.name` stays what it is. The answer is traced as the program's own code
     is, and may itself call `module.name`.
@@ -181,7 +182,7 @@ def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
 
 
 def version() -> int:
-    """How often the table was added to."""
+    """The number of declarations so far."""
     look_for_modules()
     return len(_declared)
 
@@ -191,7 +192,7 @@ def rows() -> list[Answer]:
 
 
 class _Beside(threading.local):
-    rows: Mapping[int, Answer] = {}  # in the place of the table's, by the id of the original
+    rows: Mapping[int, Answer] = {}  # take precedence over the table; by the id of the original
 
 
 _beside = _Beside()
@@ -199,7 +200,7 @@ _beside = _Beside()
 
 @contextmanager
 def beside(rows: Iterable[Answer]) -> Iterator[None]:
-    """In here, and in this thread, these rows are in the place of those of the table."""
+    """A context in which these rows take precedence over the table, in this thread."""
     before, _beside.rows = _beside.rows, {id(row.original): row for row in rows}
     try:
         yield
@@ -208,12 +209,12 @@ def beside(rows: Iterable[Answer]) -> Iterator[None]:
 
 
 def row_of(x: Any) -> Answer | None:
-    """The row that is about this very object, or a part of a class, if there is one."""
+    """The row for this very object, or for a method of a class, if there is one."""
     return _rows.get(id(x))
 
 
 def answer_of(x: Any) -> Answer | None:
-    """The row for what a program is about to call, if there is one."""
+    """The row for a callable that a program is about to call, if there is one."""
     if len(sys.modules) != _modules:
         look_for_modules()
     if _beside.rows and id(x) in _beside.rows:
@@ -248,15 +249,16 @@ _METHODS = (BuiltinFunctionType, MethodWrapperType)
 
 
 def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
-    """Whether a call that this code makes is answered: it is the user's, and a trace is running."""
+    """Whether a call made by this code is answered: the code is the user's, and a trace is
+    running."""
     if dispatch.trace() is None or not is_users(code):
         return False
     if code.co_name == "__array__" and not telling.now:
-        return False  # NumPy takes what it returns for a plain array
+        return False  # NumPy takes the result for a plain array
     if is_pandas_file(code.co_filename):
         return False  # its blocks hold plain arrays alone
     if answer.when is None and not answer.lists and not answer.traced:
-        return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for
+        return getattr(answer.by, "__code__", None) is not code  # it calls the original
     return _is_meant(answer, args)
 
 
@@ -278,21 +280,21 @@ _PROTOCOLS = ("__array_function__", "__array_ufunc__")
 
 
 def tells_itself(x: Any) -> bool:
-    """Whether an object makes an array of itself by Python code, which can be followed. A class
-    that NumPy's functions turn to says itself what they come to."""
+    """Whether an object converts itself to an array by Python code, which can be followed, and
+    doesn't implement NumPy's protocols."""
     kind: Any = type(x)
     own = getattr(kind, "__array__", None)
     return type(own) is FunctionType and not any(hasattr(kind, name) for name in _PROTOCOLS)
 
 
 def says(x: Any, names: Sequence[str] = ("__float__", "__complex__")) -> str:
-    """By which method a class written in Python says which number an object is; empty if by none.
-    That number may be traced, and code in C takes none but plain ones."""
+    """The Python-written method by which an object converts itself to a number; empty if there is
+    none. The number may be traced, and C code takes only plain ones."""
     return next((k for k in names if type(getattr(type(x), k, None)) is FunctionType), "")
 
 
 def to_be_called(f: Any, args: Sequence[Any]) -> Any:
-    """What is called for `f(*args)` where no code of the user's makes the call, as in
+    """The callable for `f(*args)` where no code of the user's makes the call, as in
     `grad(scipy.special.logsumexp)`."""
     if type(f) is functools.partial:
         inner = to_be_called(f.func, (*f.args, *args))
@@ -302,26 +304,27 @@ def to_be_called(f: Any, args: Sequence[Any]) -> Any:
 
 
 def as_called(f: Any) -> Callable[..., Any]:
-    """A function that the user passes, for ours to call as the user's code would."""
+    """A function passed by the user, as a function that tapegrad's code can call as the user's
+    would."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         meant = to_be_called(original_of(f), (*args, *kwargs.values()))
-        dispatch.root(meant)  # a library's own, too
+        dispatch.root(meant)  # also a library's own function
         return meant(*args, **kwargs)
 
     return called
 
 
 def compiled_as_called(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a function that numba compiled; any other as it is."""
+    """The same as `as_called` for a function compiled by numba; any other is returned unchanged."""
     if not type(f).__module__.startswith("numba."):
         return f
     return functools.wraps(f, updated=())(as_called(f))
 
 
 class Swapped:
-    # Stands for what a row is about in its module. The user's calls in a trace are answered; all
-    # others get the original, at the cost of one look.
+    # The replacement of a row's original in its module. The user's calls in a trace are answered;
+    # all others reach the original, at the cost of one check.
 
     __slots__ = ("__weakref__", "answer")
 
@@ -342,14 +345,14 @@ class Swapped:
         return answer.original[key]
 
     def _is_called(self, frame: FrameType, args: Sequence[Any]) -> bool:
-        """Whether it is the user's code that calls this. Code in C, which has no frame of its own,
-        may as well: a generator's `rng.normal` calls `np.empty`, and takes for granted what comes
-        of it. So it must be among the operands of the instruction that runs."""
+        """Whether the user's code makes this call. C code has no frame of its own, so a frame may
+        be the user's although C code calls: a generator's `rng.normal` calls `np.empty`, and needs
+        its plain result. So this object must be among the operands of the running instruction."""
         code = frame.f_code
         if not is_answered(self.answer, code, args) or not frames.is_described():
             return False
         if getattr(frame.f_globals.get("__spec__"), "_initializing", False):
-            return False  # what a module holds once it is imported is plain
+            return False  # values that a module creates at import are plain
         heights, at = heights_of(code), frame.f_lasti >> 1
         if heights is None:
             return False
@@ -366,7 +369,7 @@ class Swapped:
 
     @property
     def _numba_type_(self) -> Any:
-        """The original's, for a function that numba compiles meanwhile."""
+        """The original's type, for a function that numba compiles meanwhile."""
         target: Any = sys.modules["numba.core.registry"]
         return target.cpu_target.typing_context.resolve_value_type(self.answer.original)
 
@@ -396,8 +399,8 @@ class Swapped:
 
 
 def _method(row: Answer) -> Any:
-    """The same for a method of a class written in Python, which has to bind as a function does.
-    Nothing in C calls it and takes for granted what comes of it."""
+    """The replacement of a method of a Python class. It must be a function, to bind as one. No C
+    code calls it that needs a plain result."""
     original = row.original
 
     @functools.wraps(original)
@@ -412,17 +415,17 @@ def _method(row: Answer) -> Any:
     return called
 
 
-_stand_ins: dict[int, Any] = {}  # by the id of a row, which they hold
+_stand_ins: dict[int, Any] = {}  # by the ids of rows, which they keep alive
 
 
 def stand_in(row: Answer) -> Any:
-    """What stands for a row's original where names are swapped."""
+    """The replacement of a row's original where names are swapped."""
     made = _method if isinstance(row.module, type) else Swapped
     return _stand_ins.get(id(row)) or _stand_ins.setdefault(id(row), made(row))
 
 
 def answered_by(x: Any) -> Answer | None:
-    """The row of what stands for something, if `x` does."""
+    """The row whose replacement `x` is; None if it isn't one."""
     if type(x) is Swapped:
         return x.answer
     known = vars(x).get("answer") if type(x) is FunctionType else None
@@ -430,6 +433,6 @@ def answered_by(x: Any) -> Answer | None:
 
 
 def original_of(x: Any) -> Any:
-    """What `x` stands for, if it is swapped; else itself."""
+    """The original of `x` if it is a replacement; else `x` itself."""
     row = answered_by(x)
     return x if row is None else row.original

@@ -1,14 +1,14 @@
-"""Names of modules that stand for something else while a traced function runs.
+"""Swapping of names in modules while a traced function runs, in runs that aren't observed.
 
-Where a run isn't observed, because a debugger or a coverage tool has `sys.settrace`, or because
-Python's frames aren't described, what the program calls isn't seen. Then the names in the table
-(`answers.py`) are swapped: as attributes of their modules, and where the user's modules hold them,
-from the first such run in any thread to the end of the last one. Who isn't meant gets the original:
-another thread, and code of NumPy's, SciPy's and tapegrad's.
+A run isn't observed if a debugger or coverage tool holds `sys.settrace`, or if the layout of
+Python's frames is unknown. Then calls of the program aren't seen. Instead, the names in the table
+(`answers.py`) are swapped, as attributes of their modules and in the user's modules, from the first
+such run in any thread to the end of the last one. Other threads, and code of NumPy, SciPy and
+tapegrad, still get the original.
 
-A name that somebody else has put another thing behind is left alone, before and after. Names are
-set for a whole module at once, in C, so an interrupt finds all of them swapped or none. A run that
-an interrupt has kept from its end is over when the object that stands for it is gone.
+A name that somebody else has rebound is left alone, before and after. All names of a module are set
+at once, in C, so an interrupt finds either all of them swapped or none. If an interrupt prevents
+the end of a run, the run is over when its `Names` object is freed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from builtins import id  # the original: `builtins.id` is among what is swapped
+from builtins import id  # the original: `builtins.id` itself is swapped
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -28,14 +28,14 @@ from tapegrad.observe.answers.answers import Answer, rows, stand_in, version
 from tapegrad.observe.objects.harmless import is_users_file
 
 _lock = new_lock()
-_open: dict[int, int] = {}  # the runs under way, and their threads, by the ids of their `Names`
+_open: dict[int, int] = {}  # the threads of the runs under way, by the ids of their `Names`
 
 
 class Swap:
-    """Names of a module or a class that mean something in the table: by name the original and its
-    stand-in.
+    """The names of a module or class that are in the table, each with the original and its
+    replacement.
 
-    No tuple with names: what makes one is a text of Python's, which an observer would follow.
+    It isn't a named tuple: Python generates code to make these, which an observer would follow.
     """
 
     def __init__(self, names: Any, pairs: dict[str, tuple[Any, Any]]) -> None:
@@ -46,7 +46,7 @@ _changed: list[Swap] = []
 
 
 class Names:
-    """The names are swapped from when this is entered until it is left, or gone."""
+    """A context in which the names are swapped, until it is left or freed."""
 
     __slots__ = ("__weakref__",)
 
@@ -71,8 +71,8 @@ def _close(number: int) -> None:
 
 
 def pause() -> None:
-    """The names mean the originals until `go_on` is called as often as this, unless another thread
-    has runs under way."""
+    """Restore the originals until `go_on` is called as often as this, unless another thread has
+    runs under way."""
     with _lock:
         here = threading.get_ident()
         _paused[here] = _paused.get(here, 0) + 1
@@ -90,11 +90,12 @@ def go_on() -> None:
             _swap()
 
 
-_paused: dict[int, int] = {}  # how often, by threads
+_paused: dict[int, int] = {}  # how often each thread has paused
 
 
 class _Seen:
-    """The table, and modules as they were last looked through: `tables` of those in the table."""
+    """The table and the modules as of the last scan. `tables` are the modules that are in the
+    table."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class _Seen:
 
 
 def _meant(names: dict[str, Any], table: dict[int, Answer]) -> Swap:
-    if table.keys().isdisjoint(map(id, [*names.values()])):  # as of most modules
+    if table.keys().isdisjoint(map(id, [*names.values()])):  # as in most modules
         return Swap(names, {})
     found = [(name, table.get(id(x))) for name, x in [*names.items()]]
     pairs = {name: (row.original, stand_in(row)) for name, row in found if row is not None}
@@ -115,7 +116,7 @@ def _meant(names: dict[str, Any], table: dict[int, Answer]) -> Swap:
 
 
 def _looked_through() -> _Seen:
-    """As it was, where nothing was declared and no module loaded since."""
+    """The scan of all modules, repeated only after a declaration or an import."""
     global _seen
     state = version(), len(sys.modules)
     if _seen is None or _seen.state != state:
@@ -125,7 +126,7 @@ def _looked_through() -> _Seen:
         main = sys.modules.get("__main__")
         users = [vars(x) for x in [*sys.modules.values()] if _is_users(x) or x is main]
         tables = [_meant(names, table) for names in held]
-        for row in table.values():  # also where a name means another thing now
+        for row in table.values():  # also names that are bound to another object now
             for swap in tables:
                 if swap.names is vars(row.module):
                     swap.pairs.setdefault(row.name, (row.original, stand_in(row)))
@@ -138,7 +139,7 @@ _seen: _Seen | None = None
 
 
 def _methods() -> list[Swap]:
-    """Of classes written in Python, as SciPy's distributions."""
+    """The swaps in classes written in Python, such as SciPy's distributions."""
     found: dict[type, Swap] = {}
     for row in rows():
         if isinstance(row.module, type) and type(row.original) is FunctionType:
@@ -148,8 +149,9 @@ def _methods() -> list[Swap]:
 
 
 def _can_be_swapped(x: Any) -> bool:
-    """A type of numbers or arrays is also what others are compared with, passed to NumPy, and
-    looked for by what Cython has compiled, when that is imported; SciPy's classes are called."""
+    """Whether the name of `x` may be swapped. Types of numbers and arrays aren't: they are
+    compared, passed to NumPy, and looked up by Cython modules at import. SciPy's classes are only
+    called."""
     if not isinstance(x, type) or x in (np.ndenumerate, np.nditer):
         return True
     return x.__module__.startswith("scipy.")
@@ -160,7 +162,8 @@ def _is_users(module: Any) -> bool:
 
 
 def _set(swap: Swap, stand_ins: bool) -> None:
-    """Put the stand-ins behind the names that mean the originals, or the other way."""
+    """Bind the names to the replacements, or back to the originals, where nobody has rebound
+    them."""
     names, put = swap.names, {}
     if isinstance(names, type):
         for name, pair in swap.pairs.items():
@@ -197,7 +200,7 @@ def _put_back() -> None:
 
 
 def _forked() -> None:
-    """In the child of a fork there is one thread: what others have begun is over there."""
+    """After a fork, forget the runs of other threads: the child has only one thread."""
     here = threading.get_ident()
     for number in [n for n, thread in _open.items() if thread != here]:
         del _open[number]

@@ -1,2 +1,3 @@
-"""What a run has read, as conditions that later calls check: places, values, attributes, what is
-asked again at each call. The notes of a run collect it, and `runtime` checks it."""
+"""The reads of a run, as conditions that later calls check: places, values, attributes, and
+functions that each call queries again. The notes of a run collect them, and `runtime` checks
+them."""

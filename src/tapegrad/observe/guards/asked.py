@@ -1,7 +1,6 @@
-"""Functions that tell something of Python, the system or a file, and change nothing.
+"""Functions that report something about Python, the system or a file, and change nothing.
 
-What they said is a guard: a later call asks them again, and is traced anew if they say something
-else.
+Their result is a guard: a later call calls them again, and is traced anew if the result differs.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
 
 
 class Asked:
-    """A question, and what the answer was: a value, or an error of a class."""
+    """A repeatable call and its result: a value, or an error's class."""
 
     def __init__(self, f: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
         self.f, self.args, self.kwargs = f, args, kwargs
@@ -81,15 +80,15 @@ class Asked:
             return type(error)
 
     def again(self) -> bool:
-        """Whether the answer is the same now."""
+        """Whether the call has the same result now."""
         return same(self._now(), self.answer)
 
 
 def asked(
     o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str, frame: Any
 ) -> Then | None:
-    """What is noted of a call that is asked again, which this frame makes; None if
-    `f(*args, **kwargs)` is no such call."""
+    """The recorder of a call, made by this frame, that later calls repeat. None if
+    `f(*args, **kwargs)` isn't such a call."""
     if not (_is_asked(f) or _reads_place(f) or f is open):
         return None
     if args and args[0] is datetime.datetime is getattr(
@@ -109,7 +108,7 @@ def asked(
         question = Asked(f, given, named, _kept(answer))
         if f in (os.stat, os.lstat) and (name := asked_by(frame)):
             question = Asked(told_of, [name, f, *given], named, MISSING)
-        elif f is open or getattr(f, "__name__", "") == "load":  # and what it returns reads
+        elif f is open or getattr(f, "__name__", "") == "load":  # the contents are read, too
             question = Asked(contents_of, given[:1], {}, MISSING)
         if same(question.answer, question.answer):
             o.reads.found(f"{o.reads._value(question)}.again()", True, word)
@@ -120,7 +119,7 @@ def asked(
 
 
 def _kept(x: Any) -> Any:
-    """An answer with copies of its arrays, which the program may write to."""
+    """A result with copies of its arrays, which the program may write to."""
     if type(x) is np.ndarray and not x.dtype.hasobject:
         return x.copy()
     if type(x) is dict:
@@ -163,8 +162,8 @@ OF_TIME = "Ask for the time outside, and pass it as an argument, or only print o
 
 
 def advice_about(f: Any, otherwise: str = CALLED_OUTSIDE) -> str:
-    """What the user can do where a function or class in C has a program traced at each call."""
-    held = getattr(f, "__self__", None)  # no text of it: that would read what it holds
+    """Advice to the user where a function or class in C has a program traced at each call."""
+    held = getattr(f, "__self__", None)  # not as a text, which would read its contents
     module = str(getattr(f, "__module__", None) or type(held).__module__)
     named = _BY_NAME.get(getattr(f, "__name__", ""))
     return OF_TIME if is_date(f) else named or _BY_MODULE.get(module, otherwise)
@@ -183,8 +182,7 @@ def _is_asked(f: Any) -> bool:
 
 
 def _reads_place(f: Any) -> bool:
-    """Whether this is a method of Python's dates that may look where the computer is, or in which
-    language it names days."""
+    """Whether this is a method of Python's dates that may read the time zone or the locale."""
     if getattr(f, "__name__", "") not in ("astimezone", "timestamp", "fromtimestamp", "strptime"):
         return False
     of = getattr(f, "__objclass__", None) or getattr(f, "__self__", None)
@@ -192,7 +190,8 @@ def _reads_place(f: Any) -> bool:
 
 
 def _is_time(x: Any) -> bool:
-    """Whether this is a date, a time or a time zone of Python's own, of which a text says all."""
+    """Whether this is a date, a time or a time zone of Python's own, which its text describes
+    completely."""
     kind = type(x)
     if kind in (datetime.datetime, datetime.time) and x.tzinfo is not None:
         return _is_time(x.tzinfo)
@@ -203,7 +202,7 @@ _TIMES = (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, d
 
 
 def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
-    """Whether one of NumPy's functions reads a file, or a text, that the run has opened."""
+    """Whether a NumPy function reads a file, or a text, that the run has opened."""
     file = args[0] if args else None
     if not is_read(file) or o.reads.place(file) is not None:
         return False
@@ -211,8 +210,8 @@ def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
 
 
 def sets_options(o: Uses, f: Any) -> bool:
-    """Whether this sets how arrays are printed, for good or for a while, or which errors of
-    floating point are raised: that has to be as it was before."""
+    """Whether this sets NumPy's print options or error handling. Their values before are
+    guarded."""
     if f is np.seterr:
         note_settings(o.reads, "errors")
     elif f is np.set_printoptions or f is inspect.unwrap(np.printoptions):
@@ -223,7 +222,8 @@ def sets_options(o: Uses, f: Any) -> bool:
 
 
 def advice_about_draw(frame: Any) -> str:
-    """What the user can do where code of Python's own library that this frame is in draws."""
+    """Advice to the user where Python's own library, called from this frame, draws random
+    numbers."""
     while frame is not None and frame.f_globals.get("__name__") == "random":
         frame = frame.f_back
     is_for_name = frame is not None and frame.f_globals.get("__name__") == "tempfile"
@@ -231,14 +231,14 @@ def advice_about_draw(frame: Any) -> str:
 
 
 def is_date(f: Any) -> bool:
-    """Whether this tells the date or the time, and not as one number."""
+    """Whether this returns the date or time in another form than as a number."""
     if getattr(f, "__name__", "") in ("now", "utcnow", "today"):
         return True
     return getattr(f, "__module__", None) == "time" and _is_asked(f)
 
 
 def _plain(x: Any) -> Any:
-    """An argument that stays what it is; `MISSING` for all others."""
+    """An argument that is immutable and can be compared; `MISSING` for all others."""
     if is_path(x):
         return str(x)
     return (
@@ -257,16 +257,16 @@ TYPES = (float, int, complex, bool, str)
 
 
 def bytes_of(x: np.ndarray) -> bytes:
-    """The elements of an array; a subclass may have a method of its own for it."""
+    """The bytes of an array. A subclass may override the method."""
     return np.ndarray.tobytes(x)
 
 
 class Leaf:
-    """What stands for an object in a copy of arguments or results; equal ones are alike."""
+    """Represents an object in a copy of arguments or results; equal leaves are interchangeable."""
 
 
 def same(x: Any, y: Any) -> bool:
-    """Whether two answers are alike: numbers, texts, arrays of these, and what holds them."""
+    """Whether two results are equal: numbers, texts, arrays of these, and containers of them."""
     kind = type(x)
     if kind is not type(y):
         return False

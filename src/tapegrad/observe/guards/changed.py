@@ -1,8 +1,8 @@
-"""What objects hold, at one moment: whether a call has changed any of it.
+"""Snapshots of the contents of objects, to tell whether a call has changed them.
 
-A call may fill in what wasn't there: an attribute that was None, a key that a dict didn't have. So
-do those that remember what they have computed, and once more makes no difference to them. They may
-also put an equal object or array in the place of another.
+A call may fill in missing parts: an attribute that was None, a key that a dict didn't have. Calls
+that cache results do so, and repeating them makes no difference. They may also replace an object or
+array by an equal one.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.primitives.base import Value
 
-MOST = 20_000  # objects that are looked through
+MOST = 20_000  # maximal number of objects in a snapshot
 
 Parts = dict[Hashable, Any]
 
 
 class Holding:
-    """All that can be reached from some objects by attributes and items, as it is now."""
+    """A snapshot of all objects reachable from some objects by attributes and items."""
 
     def __init__(self, objects: Sequence[Any]) -> None:
         self.objects = objects
-        self.held: dict[int, Any] = {}  # so that no id is given away
-        self.told: dict[int, Any] = {}  # of each that holds others its parts, of others their value
+        self.held: dict[int, Any] = {}  # keeps the ids unique
+        self.told: dict[int, Any] = {}  # by id: an object's parts, or its value if it has none
         todo = [*objects]
         while todo and len(self.held) <= MOST:
             x = todo.pop()
@@ -47,12 +47,12 @@ class Holding:
                 todo += reversed([*(parts or {}).values()])
 
     def is_now(self) -> bool:
-        """Whether all of it is there, and what is there besides was only filled in."""
+        """Whether the contents are unchanged, except for parts that were filled in."""
         return self.is_in(Holding(self.objects))
 
     def is_in(self, now: Holding) -> bool:
-        """Whether all of it is there in others, in the same places."""
-        place: dict[int, int] = {}  # which object is in the place of which
+        """Whether the same contents are in `now`, in the same places; `now` may have more."""
+        place: dict[int, int] = {}  # the id of the counterpart of each object
         todo = [*zip(self.objects, now.objects, strict=True)]
         while todo:
             x, y = todo.pop()
@@ -78,7 +78,7 @@ class Holding:
 
 
 def is_equal_object(x: Any, y: Any) -> bool:
-    """Whether an object of a package's holds what another one does, all of it and no more."""
+    """Whether two objects of a package have exactly the same contents."""
     if type(x) is not type(y) or not is_inside(type(x)):
         return False
     first, second = Holding([x]), Holding([y])
@@ -96,8 +96,8 @@ def _value_of(x: Any) -> Any:
 
 
 def _parts_of(x: Any) -> Parts | None:
-    """What an object holds, as items, by its attributes and in its slots, by where; None where it
-    is known by its value or as that very object."""
+    """An object's parts, by where they are: items, attributes and slots. None for an object that is
+    compared by value or by identity."""
     kind: Any = type(x)
     if kind in PLAIN_TYPES or isinstance(x, (type, types.ModuleType, types.FunctionType)):
         return None
@@ -117,7 +117,7 @@ def _parts_of(x: Any) -> Parts | None:
         found |= {("attr", name): value for name, value in held.items()}
     if own:
         found |= {("slot", name): getattr(x, name, None) for name in slots_of(kind)}
-    if not found and is_extensions(kind):  # what it holds can't be seen
+    if not found and is_extensions(kind):  # its contents can't be seen
         return None
     return found if own or base is not None or type(held) is dict else None
 

@@ -1,4 +1,4 @@
-"""Conditions that a later call checks, as lines of a function that is generated of them."""
+"""Conditions that a later call checks, as the lines of a generated function."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from tapegrad.observe.program.source import is_in_package, line_in_trace
 
 
 class Facts:
-    """The lines, in order: assignments, and conditions with the user's words for what they read."""
+    """The lines, in order: assignments, and conditions with the user's name for the value that they
+    read."""
 
     def __init__(self) -> None:
         self.guards: list[tuple[str, str]] = []
         self.values: dict[str, Any] = {}
-        self.where: dict[str, Source | None] = {}  # of the user's program, by the user's words
-        self.of_packages: set[str] = set()  # the words for what installed packages' code reads
+        self.where: dict[str, Source | None] = {}  # lines of the program, by the user's names
+        self.of_packages: set[str] = set()  # the names of values that packages' code reads
         self.advice = ""
-        self.never = ""  # what it was, if something was read that can't be compared
-        self.losses = 0  # how often something was
+        self.never = ""  # the name of the first read that can't be compared
+        self.losses = 0  # the number of such reads
         self.asks = False  # whether the guards call functions of installed packages
-        self.called: set[str] = set()  # words for these
-        # Where instructions look up numbers that could be inputs, by place, and by the guard's text
+        self.called: set[str] = set()  # their names
+        # Where instructions look up numbers that could be inputs: by place, and by the guard's
+        # text.
         self.sites: dict[tuple[int, Hashable], tuple[set[int], int]] = {}
-        # What cached properties have kept in this run, by object or dict
+        # What cached properties have stored in this run, by object or dict and name.
         self.remembered: dict[tuple[int, Hashable], Any] = {}
         self.lines: dict[str, tuple[set[Any], Any]] = {}
 
     def lost(self, word: str, advice: str = "") -> None:
-        """Something took part whose state can't be seen: no later call can use the tape. `advice`
-        is what the user can do about it."""
+        """Record a read that can't be compared, or a call that can't be followed: no later call can
+        use the tape. `advice` is for the user."""
         self.losses += 1
         if not self.never:
             self.never, self.advice = word or "something", advice
@@ -43,7 +45,8 @@ class Facts:
 
     @property
     def losing(self) -> Any:
-        """What makes the tape one that no later call can use; set to what it was before, that."""
+        """The reason why no later call can use the tape, with the advice. Can be restored to an
+        earlier value."""
         return self.never, self.advice
 
     @losing.setter
@@ -51,7 +54,7 @@ class Facts:
         self.never, self.advice = before
 
     def _at_line(self, word: str) -> None:
-        """Note where the user's program comes to what this word stands for."""
+        """Record the line of the user's program that is running, for this name."""
         if word and word not in self.where:
             self.where[word] = line_in_trace()
             if is_in_package():
@@ -62,8 +65,8 @@ class Facts:
         self._at_line(word)
 
     def _is_absent(self, holder: Any, keys: str, name: str) -> None:
-        """There was no such name, or a cached property has kept there what this run came to: where
-        that was dropped, a call that isn't traced wouldn't keep it again."""
+        """Guard that a name is absent. If a cached property has stored a value of this run there,
+        guard that it is still stored: a call that isn't traced wouldn't store it again."""
         same = f"{self.key(name)} not in {keys}"
         at = id(holder), ("item", Key(name)) if isinstance(holder, dict) else ("attr", name)
         if at in self.remembered:
@@ -72,7 +75,7 @@ class Facts:
         self._fact(same, name)
 
     def _assigned(self, text: str) -> str:
-        """A name for what an expression gives."""
+        """A name for the value of an expression in the guards."""
         if text.isidentifier():
             return text
         name = f"x{len(self.guards)}"
@@ -80,13 +83,13 @@ class Facts:
         return name
 
     def _value(self, x: Any) -> str:
-        """A name for a value, in the guards."""
+        """A name for a value in the guards."""
         name = f"v{len(self.values)}"
         self.values[name] = x
         return name
 
     def key(self, key: Any) -> str:
-        """A key as it is written in the text of the guards."""
+        """The text of a key in the guards."""
         plain = type(key) in (int, bool) or (type(key) is str and is_name(key))
         return repr(key) if plain else self._value(key)
 
@@ -111,18 +114,18 @@ class Facts:
         self._fact(f"{name} is {same}", word)
 
     def differ(self, first: str, second: str) -> None:
-        """Two expressions gave different objects."""
+        """Guard that two expressions are different objects."""
         self._fact(f"{first} is not {second}", "which objects are passed")
 
     def apart(self, names: Sequence[str], others: Sequence[str]) -> None:
-        """Some expressions gave different objects, and none of these others. One guard says so of
-        all: there are as many pairs as the square."""
+        """Guard that the objects `names` differ from each other and from all of `others`. It is one
+        guard, since the number of pairs is quadratic."""
         if len(names) + len(others) > 1:
             texts = [f"[{', '.join(some)}]" for some in (names, others)]
             self._fact(f"are_apart({', '.join(texts)})", "which objects are passed")
 
     def same_numbers(self, text: str, x: np.ndarray, word: str) -> None:
-        """An expression gave this array, which is another one each time."""
+        """Guard the layout and contents of an array that is a new object at each look-up."""
         name, found = self._assigned(text), self._value((x.shape, x.dtype, x.strides))
         self._fact(f"({name}.shape, {name}.dtype, {name}.strides) == {found}", word)
         self._fact(f"same_bytes({name}, {self._value(x.tobytes())})", word)

@@ -1,15 +1,14 @@
-"""Functions of installed packages that each call of a derivative calls anew.
+"""Functions of installed packages that each call of a derivative calls again.
 
-Of one in C nothing is known; of one in Python it may be that it can't be followed. What it returned
-in the trace is a guard. A later call calls it with the same arguments, and is traced anew if it
-returns something else, as one with a state of its own may. It is called as often as in plain
-Python: what it has returned in a call of the derivative is kept until that is over, for the next
-variant that asks, and for the trace.
+These are functions in C, and functions in Python that can't be followed. The result in the trace is
+a guard: a later call calls the function with the same arguments, and is traced anew if the result
+differs, as it may for a function with state. It is called as often as in plain Python: during one
+call of the derivative, the result is kept for the next variant that is tried, and for the trace.
 
-It may return objects, and be passed those that it has returned: a model that is made and fitted.
-They are others at each call, so for them stands which call made them. What the program then asks
-of such an object, an attribute for instance, is a call like the first. Each attempt makes objects
-of its own, since calls change them.
+Such a function may return objects, and be passed objects that were returned before: a model that is
+created and fitted. They are different objects at each call, so an object is identified by the call
+that returned it. Later queries of such an object, as of an attribute, are calls like the first.
+Each attempt creates its own objects, since calls change them.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ from tapegrad.observe.objects.harmless import (
 
 
 class Local(Leaf):
-    """A function that a run has made, with the values that its variables have: each call makes one
-    that has copies of them."""
+    """A function that a run has created, with its variables' values: each call creates one with
+    copies of these."""
 
     def __init__(self, f: types.FunctionType, told: Callable[[Any], Any]) -> None:
         self.f = f
@@ -66,7 +65,7 @@ class Local(Leaf):
         self.held = told((cells, f.__defaults__, f.__kwdefaults__))
 
     def made(self) -> types.FunctionType:
-        """One of a call's own."""
+        """A new function for one call."""
         cells, defaults, named = filled(self.held)
         f, closure = self.f, tuple(types.CellType(*held) for held in cells)
         made = types.FunctionType(f.__code__, f.__globals__, f.__name__, defaults, closure)
@@ -81,28 +80,28 @@ class Local(Leaf):
 
 
 class Answer:
-    """What a function returned, and what its arguments were before and after."""
+    """The result of a function, and its arguments before and after the call."""
 
     def __init__(self, f: Any, before: Any) -> None:
         self.f, self.before = f, before
         self.result: Any = None
-        self.raw: Any = None  # the very objects, till the program has them: then a copy will do
+        self.raw: Any = None  # the very objects, until the program has them; later a copy will do
         self.handed = False  # whether a trace has them
-        self.objects: list[Any] = []  # that are new in the result
-        self.olds: list[Any] = []  # that are there, and were returned before
-        self.arrays: list[np.ndarray] = []  # that are in it
+        self.objects: list[Any] = []  # new objects in the result
+        self.olds: list[Any] = []  # existing objects in it that were returned before
+        self.arrays: list[np.ndarray] = []  # the arrays in it
         self.after: Any = None
         self.error: Exception | None = None
         self.has_objects = holds_made(before)
         self.drew: list[tuple[Any, Any]] = []  # generators, and their states before
-        self.once = False  # whether the call has taken what nobody can put back
-        self.shared: list[Any] = []  # containers in that which others hold, too
+        self.once = False  # whether the call has taken a value that can't be put back
+        self.shared: list[Any] = []  # containers in such a value that are referenced elsewhere
 
     def ask(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the function. It may return what isn't compared."""
+        """Call the function. The result may be one that can't be compared."""
         try:
             names = {"f": self.f, "args": args, "kwargs": kwargs}
-            # In a frame without other names. Code in C may ask whether any arguments have one
+            # The frame has no other names. C code may check whether an argument has one.
             found = eval(_CALL_BY_NAME if kwargs else _CALL, {"_": names})
         except Exception as error:
             let_through(error)
@@ -115,27 +114,28 @@ class Answer:
         return found
 
     def note(self, found: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """The function has returned this."""
+        """Record the function's result."""
         self.result, self.after = self._held(found), contents_of((args, kwargs))
         self.has_objects = self.has_objects or bool(self.objects)
 
     def is_of(self, f: Any, before: Any) -> bool:
-        """Whether this is what the same call has returned."""
+        """Whether this is the answer to the same call."""
         return _is_same_function(self.f, f) and same(self.before, before)
 
     def is_spent(self) -> bool:
-        """Whether the result can be had once, as a generator, and a trace has gone through it."""
+        """Whether the result can be consumed only once, as a generator, and a trace has consumed
+        it."""
         return self.handed and self.result is _OTHER and not self.once and is_source(self.raw)
 
     def is_like(self, other: Answer, varies: bool = False) -> bool:
-        """Whether both calls gave the same, or what differs in numbers where that `varies`."""
+        """Whether both calls had the same result; if it `varies`, up to the values of numbers."""
         if self.error is not None or other.error is not None:
             return type(self.error) is type(other.error) and str(self.error) == str(other.error)
         told = kinds_of if varies else lambda x: x
         return same(told(self.result), told(other.result)) and same(self.after, other.after)
 
     def _held(self, x: Any) -> Any:
-        """A copy of what a function returned, that says whether it can be compared."""
+        """A description of a function's result. It is `_OTHER` if the result can't be compared."""
         known = {id(y): Made(k, n) for k, n, y in answers.objects()}
 
         def each(part: Any) -> Any:
@@ -143,7 +143,7 @@ class Answer:
                 self.arrays.append(part)
             if type(part) is types.MethodType and type(part.__func__) is types.FunctionType:
                 holder = each(part.__self__)
-                if isinstance(holder, Leaf):  # what is called is found there
+                if isinstance(holder, Leaf):  # the method is found by its holder
                     return Bound(holder, part.__func__)
             if not is_object(part):
                 return Same(part) if stays(part) else copied(part, each)
@@ -164,9 +164,9 @@ class Answer:
 
 _CALL = compile("_['f'](*_['args'])", "<asked anew>", "eval")
 _CALL_BY_NAME = compile("_['f'](*_['args'], **_['kwargs'])", "<asked anew>", "eval")
-_OTHER = object()  # is like nothing
-# What calls in traces have returned, by id: where it is returned again, it isn't new. Of what can't
-# be referred to weakly, as expressions of SymPy's, the answer that has it.
+_OTHER = object()  # equal to nothing
+# Objects that calls in traces have returned, by id: returned again, they aren't new. For objects
+# without weak references, such as SymPy's expressions, the answer that holds them.
 _returned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
@@ -176,17 +176,18 @@ def _was_returned(x: Any) -> bool:
 
 
 class _Answers(threading.local):
-    # In the call of a derivative that is under way, in order; None where it has to be asked again
+    # the answers in this call of the derivative, in order; None for one to be repeated
     given: list[Answer | None] | None = None
 
     def objects(self) -> Iterator[tuple[int, int, Any]]:
-        """The objects that were returned so far, with the numbers of the calls and theirs."""
+        """Yield the returned objects so far, with the numbers of the call and of the object."""
         for k, answer in enumerate(self.given or ()):
             for n, x in enumerate(answer.objects if answer is not None else ()):
                 yield k, n, x
 
     def renew(self) -> None:
-        """Another attempt begins: it makes its own objects, and draws itself."""
+        """Begin another attempt: drop answers with objects, and restore generators that were drawn
+        from."""
         drew: list[tuple[Any, Any]] = []
         for k, answer in enumerate(self.given or ()):
             if answer is not None and not answer.once and (answer.has_objects or answer.drew):
@@ -201,8 +202,8 @@ answers = _Answers()
 
 @contextmanager
 def one_call(given: list[Answer | None] | None = None) -> Iterator[None]:
-    """One call of a derivative: nothing is called twice in it for one call of the program. What was
-    `given` in it so far goes on to count."""
+    """Context of one call of a derivative: no function is called twice in it for one call of the
+    program. The answers in `given` so far remain valid."""
     before, answers.given = answers.given, [] if given is None else given
     try:
         yield
@@ -211,14 +212,14 @@ def one_call(given: list[Answer | None] | None = None) -> Iterator[None]:
 
 
 class Question:
-    """The call number `k` of such functions in a run, and what it returned then."""
+    """Call number `k` of such functions in a run, and its answer."""
 
     def __init__(self, k: int, answer: Answer) -> None:
         self.k, self.answer = k, answer
         self.varies = False  # whether the numbers in the result are inputs of the tape
 
     def again(self) -> bool:
-        """Whether the call gives the same now."""
+        """Whether the call has the same result now."""
         was = self.answer
         now = _given(self.k, was.f, was.before)
         if now is None:
@@ -231,7 +232,7 @@ class Question:
         return now.is_like(was, self.varies)
 
     def number(self, path: Sequence[Any]) -> Any:
-        """A number or array in what the call has returned now."""
+        """A number or array in the call's current result."""
         given = answers.given
         answer = given[self.k] if given is not None and self.k < len(given) else None
         found: Any = None if answer is None else answer.raw
@@ -240,26 +241,26 @@ class Question:
         return found
 
     def part(self, n: int) -> Any:
-        """The object number `n` that the call has returned now."""
+        """Object number `n` in the call's current result."""
         given = answers.given
         answer = given[self.k] if given is not None else None
         return answer.objects[n] if answer is not None else None
 
 
 class Questions:
-    """The calls of one run."""
+    """The calls of such functions in one run."""
 
     def __init__(self, reads: Reads) -> None:
         self.reads = reads
         self.count = 0
-        self.takes = 0  # those of them that have taken something from an iterator or a queue
-        self.last: Question | None = None  # the one that has just been made
-        self.made: dict[int, Any] = {}  # objects that were returned, by id
-        self.olds: dict[int, Any] = {}  # and those that were there before
-        self._returned: list[tuple[np.ndarray, int]] = []  # arrays, and what was in them
+        self.takes = 0  # the number of calls that took a value from an iterator or a queue
+        self.last: Question | None = None  # the call that has just been made
+        self.made: dict[int, Any] = {}  # returned objects, by id
+        self.olds: dict[int, Any] = {}  # and those that existed before
+        self._returned: list[tuple[np.ndarray, int]] = []  # returned arrays, and checksums
 
     def call(self, f: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What the program's own call returns."""
+        """Make the program's own call and return its result."""
         self.last = None
         if type(f) is types.MethodType and type(f.__func__) is types.FunctionType:
             f, args = f.__func__, (f.__self__, *args)
@@ -296,7 +297,7 @@ class Questions:
         return found
 
     def asked(self, f: Any, args: Sequence[Any]) -> Callable[[Any], None]:
-        """An instruction is about to do what `f(*args)` does: what notes the result."""
+        """The recorder of the result of an instruction that is equivalent to `f(*args)`."""
         self.last = None
         try:
             answer = Answer(f, self._told((args, {})))
@@ -305,7 +306,7 @@ class Questions:
 
         def then(result: Any) -> None:
             k, self.count = self.count, self.count + 1
-            _given(k, f, answer.before)  # forgets those of another path
+            _given(k, f, answer.before)  # drops the answers of another path
             answer.note(result, args, {})
             _give(k, answer)
             self.last = Question(k, answer)
@@ -313,7 +314,8 @@ class Questions:
         return then
 
     def note(self, word: str, site: tuple[set[int], int] | None = None) -> None:
-        """The call is over: what it returned is a guard. Where that fails, `site` learns of it."""
+        """Guard the result of the call that has just been made. If the guard fails, `site` is
+        noted."""
         question, self.last = self.last, None
         answer = None if question is None else question.answer
         if answer is None or not answer.is_like(answer):
@@ -336,19 +338,20 @@ class Questions:
                 _returned[id(x)] = x
             except TypeError:
                 _returned[id(x)] = answer
-            if self.reads.place(x) is not None:  # it was there before
+            if self.reads.place(x) is not None:  # it existed before
                 self.reads.lost(word, CALLED_OUTSIDE)
                 return
             place = self.reads._place(x, self.reads._assigned(f"{name}.part({n})"), word)
             if isinstance(x, np.ndarray):
                 self.reads.contents(place)
         if any(checksum != _checksum(x) for x, checksum in self._returned):
-            self.reads.lost(word, CALLED_OUTSIDE)  # the tape may have met what was in it before
+            self.reads.lost(word, CALLED_OUTSIDE)  # the tape may have used the former contents
         if answer.has_objects:
             self._returned += [(x, _checksum(x)) for x in answer.arrays]
 
     def _forget(self) -> None:
-        """A call may have changed objects: what is read of them again is noted again."""
+        """Forget recorded reads: a call may have changed objects, so reads of them are recorded
+        again."""
         for noted in (self.reads._first, self.reads._whole, self.reads._plain_content):
             noted.clear()
 
@@ -360,7 +363,8 @@ class Questions:
             return False
 
     def _told(self, x: Any) -> Any:
-        """A copy of what is passed, of which all is known."""
+        """A description of an argument; raises `Incomparable` if it can't be described
+        completely."""
         if id(x) in self.made:
             found = next((Made(k, n) for k, n, y in answers.objects() if y is x), None)
             if found is None:
@@ -380,19 +384,19 @@ class Questions:
         return Same(x) if stays(x) else copied(x, self._told)
 
     def _check_holder(self, f: Any) -> None:
-        """What a method belongs to has to be an object of the outside."""
+        """Check that a method's object exists before the run."""
         holder = getattr(f, "__self__", None)
         if is_extensions(type(holder)) and self.reads.place(holder) is None:
             raise Incomparable
 
 
 def _called(f: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """What a function returns that a call has made."""
+    """Call a function that a call has returned."""
     return f(*args, **kwargs)
 
 
 def filled(x: Any) -> Any:
-    """A copy with the objects that others stand for."""
+    """A copy of a description with the objects that its leaves represent."""
     if isinstance(x, Made):
         given = answers.given
         answer = given[x.k] if given is not None else None
@@ -411,7 +415,7 @@ def _checksum(x: np.ndarray) -> int:
 
 
 def _given(k: int, f: Any, before: Any) -> Answer | None:
-    """What was returned in this call of the derivative already, if it was asked."""
+    """The answer to this call in the current call of the derivative, if it was made already."""
     known = answers.given
     answer = None if known is None or k >= len(known) else known[k]
     if answer is not None and not answer.is_of(f, before):

@@ -1,9 +1,9 @@
-"""Which object it is: in a trace arguments are others than those that were passed.
+"""Identity of objects: in a trace the arguments aren't the objects that the caller has passed.
 
-Arrays and numbers are tracers, and lists, dicts and dataclasses are copies that hold these. So what
-is one object outside may be two in the run, and a write to one of them is not seen in the other.
-True, False, NumPy's two and Python's small integers are one object each, however they come about:
-of a traced one the value says which object it is, and is guarded.
+Arrays and numbers are replaced by tracers, and lists, dicts and dataclasses by copies that hold
+these. So one object outside may be two in the run, and a write to one isn't seen in the other.
+True, False, NumPy's two and Python's small integers are one object each, however they are computed.
+For a traced one, the value determines the object, and is guarded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _IMMUTABLE = (tuple, frozenset)
 
 
 def _nothing(error: TapegradError) -> None:
-    """What is done when the run is over."""
+    """The `refuse` after the run: do nothing."""
 
 
 class Identities:
-    """Knows what the values of a run are outside, and notes where it matters."""
+    """Maps the values of a run to the caller's objects, and guards identities that matter."""
 
     def __init__(
         self,
@@ -40,21 +40,22 @@ class Identities:
         arguments: tuple[Sequence[Any], dict[str, Any]],
     ) -> None:
         self.reads, self.refuse, self.label, self.arguments = reads, refuse, label, arguments
-        self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
-        self._copies: dict[int, tuple[Any, Any, str]] = {}  # copies, and what they are copies of
-        self._changed: dict[int, str] = {}  # copies that were written to, and where
-        self._inside: dict[int, Any] = {}  # what values of runs inside of this one stand for
-        self._carried: set[int] = set()  # and those that a loop carries from round to round
-        self.matter = True  # whether what is passed an object may ask which one it is
+        self._given: dict[int, tuple[Any, int]] = {}  # traced arguments: leaves and numbers
+        self._copies: dict[int, tuple[Any, Any, str]] = {}  # copies, originals, and where these are
+        self._changed: dict[int, str] = {}  # copies that were written to, and the line
+        self._inside: dict[int, Any] = {}  # the outer values of tracers of inner runs
+        self._carried: set[int] = set()  # ids of tracers that a loop carries from round to round
+        self.matter = True  # whether a function that is passed an object may read its identity
 
     def taken(self, x: Any) -> None:
-        """Something is passed an object."""
+        """Record that a function is passed an object."""
         if self.matter:
             self.reads.pin(x)
 
     @contextmanager
     def aside(self, aside: bool = True) -> Iterator[None]:
-        """What takes objects meanwhile takes them for what they hold."""
+        """A context in which functions read the contents of objects alone, and not their
+        identity."""
         before, self.matter = self.matter, self.matter and not aside
         try:
             yield
@@ -62,29 +63,29 @@ class Identities:
             self.matter = before
 
     def given(self, tracer: Any, leaf: Any, k: int) -> None:
-        """`tracer` stands for the leaf number `k` of the arguments."""
+        """Record that `tracer` represents leaf number `k` of the arguments."""
         self._given[id(tracer)] = leaf, k
 
     def go_in(self, tracers: Sequence[Any], leaves: Sequence[Any]) -> None:
-        """Another function is traced in the course of the run, as an inner derivative's is: these
-        stand for the leaves of its arguments."""
+        """Record that another function is traced inside the run, as for an inner derivative:
+        `tracers` represent the leaves of its arguments."""
         for tracer, leaf in zip(tracers, leaves, strict=True):
             if tracer is not leaf:
                 self._inside[id(tracer)] = leaf
 
     def carries(self, tracers: Sequence[Any]) -> None:
-        """One round of a loop is traced for all, which is passed these. What they are in another
-        round isn't known."""
+        """Record that one round of a loop is traced for all, with these tracers as loop-carried
+        values. Their identity in another round isn't known."""
         self._carried.update(map(id, tracers))
 
     def go_out(self, tracers: Sequence[Any]) -> None:
-        """That is over."""
+        """Undo `go_in` or `carries`."""
         for tracer in tracers:
             self._inside.pop(id(tracer), None)
             self._carried.discard(id(tracer))
 
     def copied(self, copies: tuple[Sequence[Any], dict[str, Any]]) -> None:
-        """The function is passed these copies of the arguments."""
+        """Record that the function is passed these copies of the arguments."""
         args, kwargs = self.arguments
         pairs = [(f"args[{k}]", x, copies[0][k]) for k, x in enumerate(args)]
         pairs += [(f"kwargs[{self.reads.key(n)}]", x, copies[1][n]) for n, x in kwargs.items()]
@@ -110,9 +111,9 @@ class Identities:
             yield from self._mutable(*part)
 
     def same(self, x: Any, y: Any, users: bool = True) -> bool:
-        """What plain Python answers to `x is y`, as a tape takes it for granted. Tracers of one
-        array that was passed twice are two objects. A library asks it of plain numbers and texts
-        for speed alone; `users` says whether it is the user's code that asks."""
+        """The value of `x is y` in plain Python, which the tape assumes. Tracers of one array that
+        was passed twice are two objects. `users` is whether the user's code compares; libraries
+        compare plain numbers and texts for speed alone."""
         if x is not y and self._carried and (self._is_carried(x, y) or self._is_carried(y, x)):
             known = same_single(x, y)
             if known is None:
@@ -120,10 +121,10 @@ class Identities:
             return bool(known)
         x, y = self._around(x), self._around(y)
         one, other = self.reads.place(x), self.reads.place(y)
-        if one is not None and other is not None:  # each place is told apart from others
+        if one is not None and other is not None:  # each place is distinguished from others
             if x is not y and (one.like or other.like):
                 self.reads.differ(self.reads.named(one), self.reads.named(other))
-        elif type(x) is type(y):  # which is known of each
+        elif type(x) is type(y):  # only equal types can be identical
             self.reads.pin(x)
             self.reads.pin(y)
         known = same_single(x, y)
@@ -135,7 +136,7 @@ class Identities:
                 self.reads.lost("which of two equal numbers it is")
             first, second = self.original(x), self.original(y)
             if traced and type(first) is int and first == second and first is not second:
-                self.refuse(_large(self.label))  # one may come of the other
+                self.refuse(_large(self.label))  # one may be computed from the other
             return first is second
         if x is y:
             return True
@@ -159,41 +160,41 @@ class Identities:
         return False
 
     def _is_carried(self, x: Any, y: Any) -> bool:
-        """Whether `x` is carried from round to round, and may be `y` in one of them, which is
-        carried, too, or there before the loop."""
+        """Whether `x` is loop-carried, and may be `y` in some round: `y` is loop-carried, too, or
+        existed before the loop."""
         if id(x) not in self._carried or not isinstance(y, (Value, np.ndarray)):
             return False
         return id(y) in self._carried or getattr(y, "_trace", None) is not x._trace
 
     def _is_chance(self, x: Any, y: Any) -> bool:
-        """Whether equal numbers or texts like these may be one object, or two, and no guard tells:
-        of a later call all that counts is their values. What the run computes is new."""
+        """Whether numbers or texts like these, if equal, may be one object or two, which no guard
+        can tell: at a later call only their values are known. A computed value is a new object."""
         values = [v for v in (x, y) if not isinstance(v, Value)]
         known = [self.original(v) for v in (x, y)]
         kinds = {type(v) for v in known}
         return bool(values) and len(kinds) == 1 and kinds <= _ONE_OR_TWO
 
     def sought(self, x: Any, held: Sequence[Any]) -> None:
-        """`x in held` is asked: what is the same object is found, though it be no number."""
+        """Record `x in held`: an object that is identical is found even if it is NaN."""
         for y in held:
             traced = isinstance(x, Value) or isinstance(y, Value)
             if traced and x is not y and (_is_nan(x) or _is_nan(y)) and self.same(x, y):
                 self.refuse(_no_number(self.label))
 
     def _around(self, x: Any) -> Any:
-        """What a value of an inner run is in the run that is observed."""
+        """The value in the observed run of a value of an inner run."""
         while id(x) in self._inside:
             x = self._inside[id(x)]
         return x
 
     def original(self, x: Any) -> Any:
-        """The object of the caller's that an argument, or a part of one, is; else itself."""
+        """The caller's object that an argument, or a part of one, represents; else `x` itself."""
         x = self._around(x)
         known = self._given.get(id(x)) or self._copies.get(id(x), (x, x))[1:]
         return known[0]
 
     def number_of(self, x: Any) -> int:
-        """`id(x)`, as plain Python has it."""
+        """The value of `id(x)` in plain Python."""
         self.reads.pin(x)
         single = single_of(x)
         found = self.original(x) if single is None else single
@@ -202,7 +203,8 @@ class Identities:
         return id(found)
 
     def _outside(self, x: Any) -> tuple[Any, str] | None:
-        """The object of the caller's that a value is, and where a later call finds it."""
+        """The caller's object that a value represents, and the path by which a later call finds
+        it."""
         if id(x) in self._given:
             leaf, k = self._given[id(x)]
             return leaf, self._accessors[k].codify("(args, kwargs)")
@@ -218,12 +220,13 @@ class Identities:
         return accessors(self.arguments)
 
     def changes(self, x: Any) -> None:
-        """A list, dict or dataclass is about to change."""
+        """Record that a list, dict or dataclass is about to change."""
         if id(x) in self._copies:
             self._changed.setdefault(id(x), at_line())
 
     def finish(self) -> None:
-        """A copy was written to: what it is a copy of is found nowhere else, now and later."""
+        """Check the copies that were written to: guard that the originals are found nowhere else,
+        and refuse if one is."""
         outside = [p for p in list(self.reads.places.values()) if type(p.x) in self._kinds]
         written = {*self.reads.mutated, *(at[0] for at in self.reads.written)}
         for copy, original, text in self._copies.values():
@@ -247,13 +250,13 @@ class Identities:
         return {type(original) for _, original, _ in self._copies.values()}
 
     def forget(self) -> None:
-        """Drop what was held so that no id is given away."""
+        """Release all references that were held to keep ids unique."""
         self._given.clear()
         self._inside.clear()
         self._carried.clear()
         self._copies.clear()
         self.arguments = (), {}
-        self.refuse = _nothing  # it is a method of who holds this
+        self.refuse = _nothing  # it is a method of the object that holds this
 
 
 def _large(label: str) -> UnsupportedError:
@@ -284,7 +287,7 @@ def _is_nan(x: Any) -> bool:
     return isinstance(x, (float, np.floating)) and bool(x != x)
 
 
-# ---- objects of which there is one for each value
+# ---- objects that are unique for their value
 
 _ONE_OR_TWO = {int, float, complex, str, bytes}
 _SMALL = range(-5, 257)  # CPython has one object for each
@@ -292,7 +295,7 @@ _WHAT = "which object a value is"
 
 
 def same_single(x: Any, y: Any) -> bool | None:
-    """Whether two objects are one, where that follows from their values; None where it doesn't."""
+    """Whether two objects are identical, where that follows from their values; else None."""
     if x is y and isinstance(x, Value):
         return True
     if not (isinstance(x, Value) or isinstance(y, Value)):
@@ -312,7 +315,7 @@ def same_single(x: Any, y: Any) -> bool | None:
 
 
 def single_of(x: Any) -> Any:
-    """The object that a traced value stands for, if there is one for its value alone."""
+    """The unique object with a traced value's value, if there is one."""
     kind = _single_kind(x) if isinstance(x, Value) else None
     if kind is None or _is_either(x) or (kind is int and not _is_small(x)):
         return None
@@ -320,7 +323,8 @@ def single_of(x: Any) -> Any:
 
 
 def _is_either(x: Any) -> bool:
-    """Whether a number may be an integer or a float; then the trace is made again without."""
+    """Whether a number may be an integer or a float; then the trace is repeated without such
+    values."""
     found = getattr(x, "_either", 0) > 1 if isinstance(x, Value) else False
     if found:
         x._trace.reconsidered = True
@@ -328,7 +332,7 @@ def _is_either(x: Any) -> bool:
 
 
 def _single_kind(x: Any) -> Any:
-    """`bool`, `int` or NumPy's, if it is an object of these, traced or not."""
+    """The type `bool`, `int` or NumPy's bool of a plain or traced value; None for other types."""
     if not isinstance(x, Value):
         return type(x) if type(x) in (bool, int, np.bool_) else None
     if x._weak:  # type: ignore[attr-defined]
@@ -338,13 +342,13 @@ def _single_kind(x: Any) -> Any:
     if x.dtype != np.bool_ or x.shape or type(x._value) is np.ndarray:  # type: ignore[attr-defined]
         return None
     trace = x._trace  # type: ignore[attr-defined]
-    if trace.mixed:  # what comes of numbers that may be Python's or NumPy's is one of either
+    if trace.mixed:  # the result may be Python's or NumPy's type
         trace.reconsidered = True
     return np.bool_
 
 
 def _is_small(n: Any) -> bool:
-    """Whether an integer is one of those. It is guarded, if it isn't known to be so."""
+    """Whether an integer is in `_SMALL`. If it isn't, that is guarded."""
     small = n._read()[1] in _SMALL
     if not small:
         _granted((n < _SMALL.start) | (n >= _SMALL.stop))
@@ -352,7 +356,7 @@ def _is_small(n: Any) -> bool:
 
 
 def _granted(x: Any) -> Any:
-    """The value of a traced number, which is taken for granted from here on."""
+    """The value of a traced number, guarded from here on."""
     x._trace.check_alive()
     found = x._scalar_value(_WHAT)
     x._trace.guard(x, found, _WHAT)

@@ -1,4 +1,4 @@
-"""How Python finds an attribute, and what that reads: the class's part, and the object's own."""
+"""Attribute look-up as Python does it, and its reads: in the class, and in the object itself."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tapegrad.observe.objects.naming import Key, attribute, names_of
 from tapegrad.observe.objects.plainly import found_in_class, looks_up_itself, own_names
 from tapegrad.primitives.base import Value
 
-# Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
+# The layout of an array, and views of its memory. Other attributes read elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}
 _EQUAL = (np.dtype, range)
 _VIEWS = {"T", "mT"}
 _METHODS = (staticmethod, classmethod)
-# Their objects have no attributes but methods, or none that may differ where they are equal.
+# Their objects have only methods, or attributes that are equal for equal objects.
 FIXED = (PLAIN_TYPES | CONTAINERS | {np.ufunc, np.dtype, range}) - {
     collections.deque,
     collections.defaultdict,
@@ -45,12 +45,12 @@ FIXED = (PLAIN_TYPES | CONTAINERS | {np.ufunc, np.dtype, range}) - {
 
 
 def _nothing(x: Any) -> None:
-    """What is noted when the run is over."""
+    """Record nothing: the default, and the state after the run."""
 
 
 def asked_kind(x: Any) -> None:
-    """The program asks what a value is. Where a trace has numbers that may be Python's or NumPy's,
-    and this may be one of them or follow from one, it is made again without."""
+    """Record that the program queries a value's type. If the trace has numbers that may be Python's
+    or NumPy's, and this may be one or depend on one, it is repeated without them."""
     trace = getattr(x, "_trace", None) if isinstance(x, Value) else None
     if trace is None or not trace.mixed or x._aval.shape:
         return
@@ -59,22 +59,22 @@ def asked_kind(x: Any) -> None:
 
 
 class Lookups:
-    """Notes what looking up attributes reads."""
+    """Records the reads of attribute look-ups."""
 
     def __init__(self, reads: Reads, home: str) -> None:
         self.reads = reads
         self.home = home
-        self.by_user = True  # whether it is the user's code that looks up
-        self.made: Callable[[Any], None] = _nothing  # notes all of a container
-        self.table: Callable[[Any], None] = _nothing  # and all of one of pandas' objects
+        self.by_user = True  # whether the user's code looks up
+        self.made: Callable[[Any], None] = _nothing  # records all of a container
+        self.table: Callable[[Any], None] = _nothing  # records all of an object of pandas
         self._users: dict[type, bool] = {}
-        self._equipped: dict[int, type] = {}  # classes whose names are noted, or that the run made
+        self._equipped: dict[int, type] = {}  # guarded classes, and those that the run made
         self._making: tuple[tuple[Any, ...], set[int]] = (), set()
         reads.placed = self.placed
 
     def attribute(self, x: Any, name: str, plainly: bool = False) -> None:
-        """`x.name` is about to be looked up; `plainly` as `object` does it, whatever method of its
-        own the class has."""
+        """Record that `x.name` is about to be looked up; if `plainly`, as `object` does it, without
+        the class's own `__getattribute__`."""
         kind = type(x)
         if isinstance(x, Value):
             kinds = (float, int)[: x._either]  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ class Lookups:
             self._of_array(x, name)
         elif kind is super:
             self._of_super(x, name)
-        elif not plainly and looks_up_itself(kind):  # that is followed
+        elif not plainly and looks_up_itself(kind):  # the method is followed
             for method in ("__getattribute__", "__getattr__"):
                 if self.is_users_class(kind):
                     self.in_class(kind, method, _of_type(kind, method))
@@ -104,12 +104,12 @@ class Lookups:
         if is_users_file(getattr(module, "__file__", None), self.home) or "__file__" not in held:
             place = self.reads.place(module)
             if place is not None:
-                self.reads.type_of(place)  # which may be set
+                self.reads.type_of(place)  # a module's class may be set
         if not self.by_user and not (name in held and self.is_data(module, held[name])):
             return
         reads = self.reads
         if name not in held:
-            if module is np:  # what it loads when it is asked for
+            if module is np:  # NumPy loads it on demand
                 return
             place = reads.place(module) or reads.constant(module, module.__name__)
             reads.absent(place, name)
@@ -117,13 +117,13 @@ class Lookups:
         if name in held and is_users_file(getattr(module, "__file__", None), self.home):
             place = reads.place(module) or reads.constant(module, module.__name__)
             reads.read(place, ("attr", name), attribute(name), held[name], name)
-        elif name in held:  # looked up in its dict, that is faster
+        elif name in held:  # a look-up in its dict is faster
             place = reads.place(held) or reads.constant(held, module.__name__)
             reads.read(place, ("item", Key(name)), f"{{}}[{reads.key(name)}]", held[name], name)
 
     def is_data(self, module: Any, x: Any) -> bool:
-        """Whether what a module holds may change where an installed package asks for it: its
-        functions, classes and modules don't, unless they are the user's."""
+        """Whether a module's attribute may change where an installed package reads it. Functions,
+        classes and modules don't change, unless they are the user's."""
         if is_users_file(getattr(module, "__file__", None), self.home):
             return True
         if isinstance(x, types.FunctionType):
@@ -151,7 +151,7 @@ class Lookups:
                 self.reads.contents(place)
 
     def of_subclass(self, kind: Any, name: str) -> None:
-        """Of a traced array: what the subclass of ndarray has that it is of, if it is of one."""
+        """Record a look-up in the ndarray subclass of a traced array, if it has one."""
         if kind is None or not self.is_users_class(kind):
             return
         found = _of_type(kind, name)
@@ -164,7 +164,7 @@ class Lookups:
         mro = kind.__mro__
         start = mro.index(x.__thisclass__) + 1 if x.__thisclass__ in mro else 0
         for cls in mro[start:]:
-            cls = vars(cls).get("_subclass", None) or cls  # that of a traced array stands for it
+            cls = vars(cls).get("_subclass", None) or cls  # the original of a tracer's class
             if name in vars(cls):
                 if self.is_users_class(cls):
                     self.in_class(cls, name, vars(cls)[name])
@@ -225,14 +225,14 @@ class Lookups:
             if place is not None:
                 reads.read(place, ("attr", name), attribute(name, x), own[name], name)
             elif isinstance(x, threading.Thread) and name == "_name" and x.name[:7] == "Thread-":
-                reads.lost("the name of a thread")  # with its number
+                reads.lost("the name of a thread")  # it contains a counter
         elif found is not ABSENT:
             if users:
                 self.in_class(kind, name, found)
             if place is not None and own is not None and not is_data:
                 reads.absent(place, name, names_of(x))
             followed = hasattr(type(found), "__get__") and is_pythons_class(type(found))
-            # A library's methods don't change, whatever kind they are of.
+            # A library's methods don't change, whatever their kind.
             followed = followed or callable(found) or isinstance(found, _METHODS)
             followed = followed or type(getattr(found, "fget", None)) is types.FunctionType
             if place is not None and not users and not followed:
@@ -246,7 +246,7 @@ class Lookups:
                 self._evaluated(place, name)  # of a threading.local, for instance
 
     def _key(self, place: Location, name: str) -> None:
-        """An attribute that is looked up among the keys of a dict."""
+        """Record an attribute look-up that reads a dict's key."""
         if name in place.x:
             text = f"{{}}[{self.reads.key(name)}]"
             self.reads.read(place, ("item", Key(name)), text, place.x[name], name)
@@ -254,7 +254,7 @@ class Lookups:
             self.reads.absent(place, name, "{}")
 
     def _evaluated(self, place: Location, name: str) -> None:
-        """An attribute that C code looks up: it is looked up once more, to see what is found."""
+        """Record an attribute that C code looks up: look it up once more, to see the value."""
         value = _plainly(place.x, name)
         if value is ABSENT:
             self.reads.read(
@@ -262,7 +262,7 @@ class Lookups:
             )
             return
         if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
-            return  # made anew each time
+            return  # a new object at each look-up
         anew = type(value) not in PLAIN_TYPES and _plainly(place.x, name) is not value
         if anew and type(value) is np.ndarray and not value.dtype.hasobject:
             self.reads.same_numbers(
@@ -271,7 +271,7 @@ class Lookups:
             return
         self.reads.read(place, ("attr", name), attribute(name, place.x), value, name)
         if anew:
-            # Made anew each time, so what is read of it would be read of another one.
+            # It is a new object each time, so later reads of it can't be guarded.
             if type(value) in CONTAINERS:
                 self.made(value)
             elif not isinstance(value, (np.generic, *_EQUAL)):
@@ -285,7 +285,7 @@ class Lookups:
         if known is None:
             name = module_of(kind)
             file = getattr(sys.modules.get(name), "__file__", None)
-            if not name or name == "__main__":  # what is typed at a prompt has no file
+            if not name or name == "__main__":  # code typed at a prompt has no file
                 known = is_changeable(kind) and not is_inside(kind)
             elif file is None:
                 known = is_changeable(kind) and name not in sys.builtin_module_names
@@ -298,7 +298,7 @@ class Lookups:
         return self.reads.place(kind) or self.reads.constant(kind, kind.__name__)
 
     def in_class(self, kind: type, name: str, x: Any) -> None:
-        """Looking up `name` in a user's class, and in those that it inherits from, gives `x`."""
+        """Record that looking up `name` in a user's class and its bases returns `x`."""
         reads, place = self.reads, self._class_place(kind)
         at = ("class", name)
         simple = _looks_up_as(type(kind), type)
@@ -325,12 +325,12 @@ class Lookups:
             )
 
     def _inside_descriptor(self, x: Any, name: str) -> None:
-        """What a descriptor calls is reached through it."""
+        """Register the functions that a descriptor calls."""
         held: list[tuple[str, Any]] = []
         if isinstance(x, property):
             held = [("{}.fget", x.fget), ("{}.fset", x.fset)]
             if x.fget is not None and not isinstance(x.fget, types.FunctionType):
-                self.reads.lost(name)  # written in C, so it isn't followed
+                self.reads.lost(name)  # written in C: not followed
         elif isinstance(x, (functools.cached_property, functools.partialmethod)):
             held = [("{}.func", x.func)]
         elif isinstance(x, functools.singledispatchmethod):
@@ -341,8 +341,8 @@ class Lookups:
                 self.reads.read(place, ("attr", text), text, value, name)
 
     def where(self, function: Any, kinds: list[type]) -> bool:
-        """Whether one of the classes holds a function that Python has called by itself: what it
-        is in that class counts as read then."""
+        """Whether one of the classes holds a function that Python has called implicitly. Its
+        attribute in that class then counts as read."""
         for kind in kinds:
             for cls in kind.__mro__:
                 for name, x in list(vars(cls).items()):
@@ -353,7 +353,7 @@ class Lookups:
         return False
 
     def placed(self, place: Location) -> None:
-        """An object of the outside takes part: it stays of its class, and that as it is."""
+        """Guard the class of a new place's object, and the class's attribute names."""
         x, kind = place.x, type(place.x)
         if self.equipped(kind):
             self.reads.type_of(place)
@@ -361,8 +361,8 @@ class Lookups:
             self.equipped(x)
 
     def equipped(self, kind: type) -> bool:
-        """Python asks a user's class for methods of its own, so no other names appear in it, nor in
-        those that it inherits from. Whether it is a user's."""
+        """Guard the attribute names of a user's class and its bases, since Python looks up special
+        methods implicitly. Returns whether the class is a user's."""
         if id(kind) not in self._equipped:
             self._equipped[id(kind)] = kind
             if looks_up_itself(type(kind)):
@@ -376,8 +376,8 @@ class Lookups:
         return not looks_up_itself(type(kind)) and self.is_users_class(kind)
 
     def making_class(self, args: Sequence[Any]) -> Callable[[Any], None]:
-        """`type.__new__(*args)` may be about to make a class, of which methods of its bases and of
-        its attributes get hold before it returns."""
+        """Record that `type.__new__(*args)` may be about to make a class. Methods of its bases and
+        of its attributes see the class before the call returns."""
         if not issubclass(args[0], type):
             return _nothing
         bases = next((x for x in args if type(x) is tuple), ()) or (object,)
@@ -400,23 +400,23 @@ class Lookups:
         return id(x) in self.reads.made_here
 
     def made_class(self, kind: Any) -> None:
-        """The run has made a class: it is as it is made."""
+        """Record that the run has made a class: its attributes need no guards."""
         if isinstance(kind, type):
             self._equipped[id(kind)] = self.reads.made_here[id(kind)] = kind
             self._users[kind] = False
 
     def forget(self) -> None:
-        """Drop what was held so that no id is given away."""
+        """Release all references that were held to keep ids unique."""
         self._equipped.clear()
         self._users.clear()
         self.made = self.table = self.reads.placed = (
-            _nothing  # methods of who holds this, and of this
+            _nothing  # methods of this object, and of its holder
         )
 
     # ---- everything
 
     def whole_object(self, x: Any) -> list[Any]:
-        """All attributes that an object has of its own are read; returns their values."""
+        """Record that all of an object's own attributes are read; returns their values."""
         place = self.reads.place(x)
         own = vars(x) if isinstance(x, type) else own_names(x)
         found = []
@@ -435,27 +435,27 @@ class Lookups:
 
 
 def _looks_up_as(kind: Any, other: Any) -> bool:
-    """Whether attributes of a class's objects are found as those of another's."""
+    """Whether two classes look up their objects' attributes in the same way."""
     found = kind.__getattribute__
     return found is other.__getattribute__ or (other is object and _is_of_values(found))
 
 
 def _is_of_values(found: Any) -> bool:
-    """Whether this way to look up attributes is that of containers and plain values, which is
+    """Whether this is the `__getattribute__` of containers and plain values, which is
     `object`'s."""
     c = isinstance(found, types.WrapperDescriptorType)
     return c and (found.__objclass__ in CONTAINERS or found.__objclass__ in PLAIN_TYPES)
 
 
 def _goes_on_plainly(kind: type) -> bool:
-    """Whether what a class's own method to look up attributes goes on to is `object`'s."""
+    """Whether a class's own `__getattribute__` finally calls `object`'s."""
     ways = [vars(cls).get("__getattribute__") for cls in kind.__mro__]
     first = next(x for x in ways if not isinstance(x, (types.FunctionType, types.NoneType)))
     return first is object.__getattribute__ or _is_of_values(first)
 
 
 def _plainly(x: Any, name: str) -> Any:
-    """An attribute, whatever method of its own a class in Python has to look it up."""
+    """The attribute, found without calling a `__getattribute__` written in Python."""
     try:
         itself = looks_up_itself(type(x))
         return object.__getattribute__(x, name) if itself else getattr(x, name)
@@ -481,7 +481,7 @@ def _calls(x: Any) -> tuple[Any, ...]:
 
 
 def slots_of(kind: type) -> list[str]:
-    """The names of the slots that objects of a class have."""
+    """The names of the slots of a class's objects."""
     found = []
     for cls in kind.__mro__:
         slots = cls.__dict__.get("__slots__", ())

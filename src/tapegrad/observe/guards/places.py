@@ -1,8 +1,8 @@
-"""Places of the outside that a run writes to: attributes, items, cells, the ends of lists.
+"""Places that a run writes to: attributes, items, cells, the ends of lists.
 
-A place is an object and *where* in it: `("attr", name)`, `("item", key)` of a dict or a list,
-`("cell", number)` of a function, `END` of a list or a deque, which is what was added there, and so
-`START` of a deque. Where more than that may change it is the `WHOLE` of a container.
+A place is an object and a key in it: `("attr", name)`, `("item", key)` of a dict or a list,
+`("cell", number)` of a function; `END` of a list or a deque for values added there, and `START` of
+a deque. `WHOLE` is a container in which anything may change.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ END = ("end", None)
 START = ("start", None)
 ENDS = (END, START)
 WHOLE = ("whole", None)
-ADDS = ("adds", "values to a list")  # stands for the instruction and name of what does
+ADDS = ("adds", "values to a list")  # the key of instructions and names that add to a list
 ELEMENTS = ("elements", None)  # of an array
 _MANY = (*ENDS, WHOLE)  # places of several values
 
 
 @dataclass(eq=False)
 class Location:
-    """An object of the outside, the name that the guards have for it, and the user's word for it.
+    """An object, its name in the guards, and the user's name for it.
 
-    A `like` place may hold another object of the same class.
+    A `like` place may hold another object of the same class at a later call.
     """
 
     x: Any
@@ -54,7 +54,7 @@ class Location:
 
     @property
     def grows(self) -> str:
-        """What the user can do where a run adds to a list, and reads all of it."""
+        """Advice to the user where a run adds to a list, and reads all of it."""
         if type(self.x) not in (list, collections.deque):
             return ""
         return (
@@ -66,9 +66,8 @@ class Location:
 
 @dataclass(eq=False)
 class Write:
-    """A place that was written to: the object, the text by which guards find it there, the user's
-    word, what was there before, and the first line that wrote. `added` counts what was put at an
-    end."""
+    """A place that was written to: its holder, its text in the guards, the user's name, the value
+    before, and the first line that wrote. `added` is the number of values added at an end."""
 
     holder: Location
     at: Any
@@ -78,7 +77,8 @@ class Write:
     src: Source | None
     added: int = 0
     deletes: bool = False  # an item has been deleted
-    # What it held when all items became inputs, which are left anew: see `tracing.outside.found`
+    # The items when all of them became inputs, which each call sets again: see
+    # `tracing.outside.found`.
     opened: list[Any] | None = None
 
     @property
@@ -91,7 +91,8 @@ class Write:
         return self.at in _MANY
 
     def now(self) -> Any:
-        """What the place holds; where it `has_many`, those that the run has put there."""
+        """The value of the place; if it `has_many`, the list of values that the run has put
+        there."""
         if self.at is END:
             return list(self.x)[max(0, len(self.x) - self.added) :]
         if self.at is START:
@@ -104,7 +105,8 @@ class Write:
         return value_at(self.x, self.at)
 
     def put(self, value: Any) -> None:
-        """Let the place hold this, or of those that it has others in their places."""
+        """Set the place to `value`; if it `has_many`, replace the values that the run has put
+        there."""
         if not self.has_many:
             put_at(self.x, self.at, value)
             return
@@ -122,14 +124,14 @@ class Write:
         return [*self.x, *self.x.values()] if isinstance(self.x, dict) else list(self.x)
 
     def is_untouched(self) -> bool:
-        """Whether all items became inputs, and nobody has put others there."""
+        """Whether all items became inputs, and none was replaced since."""
         if self.opened is None:
             return False
         now = self.held()
         return len(now) == len(self.opened) and all(map(operator.is_, now, self.opened))
 
     def is_as_before(self) -> bool:
-        """Whether the whole of a container holds what it did before."""
+        """Whether a container has the same contents as before."""
         before, now = self.before, _copied(self.x)
         if isinstance(now, set) or (isinstance(now, dict) and [*before] != [*now]):
             return bool(before == now) and isinstance(now, set)
@@ -140,7 +142,7 @@ class Write:
         )
 
     def undo(self) -> None:
-        """Let it hold what it did before the run."""
+        """Restore the value from before the run."""
         if self.has_many:
             if len(self.x) != len(self.before) or not self.is_as_before():
                 _fill(self.x, self.before)
@@ -148,17 +150,18 @@ class Write:
             put_at(self.x, self.at, self.before)
 
     def redo(self, value: Any) -> None:
-        """Let it hold again what the run has left there, which was this."""
+        """Set the place again to `value`, which the run has left there."""
         leave(self.x, self.at, value if self.has_many else [value])
 
 
 def values_of(write: Write) -> list[Any]:
-    """All that the place of a write holds."""
+    """All values at the place of a write."""
     return values(write.x) if write.has_many else [write.now()]
 
 
 def put_by(name: str, args: Sequence[Any]) -> tuple[int, Any] | None:
-    """How many values a method puts at which end of a list or deque, if it does nothing else."""
+    """The number of values that a method call adds to a list or deque, and at which end. None for
+    other methods."""
     kind: Any = type(args[0]) if args else None
     if kind not in (list, collections.deque):
         return None
@@ -173,7 +176,7 @@ def put_by(name: str, args: Sequence[Any]) -> tuple[int, Any] | None:
 
 
 def leave(x: Any, at: Any, values: Sequence[Any]) -> None:
-    """Put what a run leaves in a place there."""
+    """Put the values that a run leaves at a place there."""
     if at is END:
         x.extend(values)
     elif at is START and isinstance(x, list):
@@ -187,13 +190,13 @@ def leave(x: Any, at: Any, values: Sequence[Any]) -> None:
 
 
 def begun(holder: Location, at: Any, text: str, word: str) -> Write:
-    """A place that is about to be written to."""
+    """The record of a place that is about to be written to."""
     before = _copied(holder.x) if at in _MANY else value_at(holder.x, at)
     return Write(holder, at, text, word, before, user_source())
 
 
 def before_writes(x: Any, writes: Mapping[Any, Write]) -> Any:
-    """What a container held before the run added values at its ends and set items."""
+    """A container's contents before the run added values at its ends and set items."""
     ends = [writes[id(x), end] for end in (*ENDS, WHOLE) if (id(x), end) in writes]
     before = ends[0].before.copy()
     for (key, (what, at)), write in writes.items():
@@ -207,7 +210,7 @@ def before_writes(x: Any, writes: Mapping[Any, Write]) -> Any:
 
 
 def _copied(x: Any) -> Any:
-    """The same values in a plain container, whatever methods of its own this one has."""
+    """The same values in a plain container, read by the built-in class's methods."""
     base = base_of(type(x))
     if base in MAPPINGS:
         return dict(base.items(x))
@@ -215,7 +218,7 @@ def _copied(x: Any) -> Any:
 
 
 def _fill(x: Any, held: Any) -> None:
-    """Let a container hold these values."""
+    """Replace the contents of a container by these values."""
     base = base_of(type(x))
     if base is list:
         list.__setitem__(x, slice(None), held)
@@ -238,7 +241,7 @@ _FIELDS = (
 
 
 def value_at(x: Any, at: Any) -> Any:
-    """What a place holds; ABSENT if there is nothing."""
+    """The value of a place; ABSENT if there is none."""
     what, key = at
     if what == "item":
         if isinstance(x, dict):
@@ -248,7 +251,7 @@ def value_at(x: Any, at: Any) -> Any:
         return len(x)
     if what == "elements":
         return x
-    if what == "answer":  # of a question
+    if what == "answer":  # of a `Question`
         return x.number(key)
     if what == "cell":
         try:
@@ -265,7 +268,7 @@ def value_at(x: Any, at: Any) -> Any:
 
 
 def put_at(x: Any, at: Any, value: Any) -> None:
-    """Let a place hold this value, or nothing."""
+    """Set a place to this value, or delete it if that is ABSENT."""
     what, key = at
     if what == "item":
         if value is ABSENT and isinstance(x, dict):
@@ -289,14 +292,14 @@ def put_at(x: Any, at: Any, value: Any) -> None:
 
 
 def _in_c(x: Any, name: str) -> Any:
-    """The method of this name that an object has of the first class that is written in C."""
+    """The method `name` of the first class in the MRO that defines it in C."""
     named = [vars(kind).get(name) for kind in type(x).__mro__]
     return next(f for f in named if isinstance(f, types.WrapperDescriptorType))
 
 
 @contextlib.contextmanager
 def as_before(writes: Sequence[Write]) -> Iterator[None]:
-    """A context in which places hold what they did before the run that has written to them."""
+    """A context in which places have their values from before the run that has written to them."""
     left = [(write, write.now()) for write in writes]
     for write, _ in reversed(left):
         write.undo()
@@ -326,7 +329,7 @@ _WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_
 
 
 def written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
-    """The arrays that a function of NumPy's writes to; whether it may be read, too."""
+    """The arrays that a NumPy function writes to; it may read them, too."""
     out = kwargs.get("out")
     given = [*out] if isinstance(out, tuple) else [out]
     if isinstance(f, np.ufunc):

@@ -1,18 +1,18 @@
-"""What a run read of the outside, as guards that a later call can check.
+"""The reads of a run, as guards that a later call can check.
 
-A *place* is an object of the outside that the run came to, and how it did: through a global, a
-cell, an attribute or an item of another place. A *guard* says what was found there. The guards are
-lines of a function that is generated of them: it goes from place to place as the run did.
+A *place* is an object that the run came to, and the path to it: through a global, a cell, an
+attribute or an item of another place. A *guard* is a condition on the object that was found there.
+The guards are the lines of a generated function, which follows the same paths as the run.
 
     x1 = f.__globals__                    # assignments name the places
     x2 = x1['model']
     x2 is r2()                            # conditions compare what is found
     x2.rate is v3 or (type(x2.rate) is t3 and x2.rate == v3)
 
-Objects are compared by identity, and so is what they hold, read by read. Numbers, strings and the
-like are compared by value, and so are containers, item by item. An object that is an argument, or
-is reached from one, may be another one of the same class, and a function that another one makes
-another one of the same code, unless the run looked at which it was.
+Objects are compared by identity, and their contents read by read. Numbers, strings and the like are
+compared by value, and so are containers, item by item. An argument, or an object reached from one,
+may be replaced by another one of the same class, and a function created by another function by one
+of the same code, unless the run has compared its identity.
 """
 
 from __future__ import annotations
@@ -58,51 +58,52 @@ from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
-MOST = 100_000  # guards; a function that reads more is traced at each call
+MOST = 100_000  # maximal number of guards; a function that reads more is traced at each call
 
 
 class Reads(Facts):
-    """Collects the guards of one run, in the order in which it read."""
+    """Collects the guards of one run, in the order of its reads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[int, Location] = {}
         self.written: dict[tuple[int, Hashable], Write] = {}
-        self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
-        self.open: set[int] = set()  # containers whose items are inputs of the tape
-        # Lists that begin as one of the outside, until somebody looks into them: that, its length
+        self.kept: set[tuple[int, Hashable]] = set()  # those that each call repeats
+        self.open: set[int] = set()  # ids of containers whose items are inputs of the tape
+        # Lists like `h + [s]` that begin with another list, until they are read: that list and its
+        # length.
         self.joined: dict[int, tuple[Location, int]] = {}
-        self.anew: dict[int, tuple[Any, Any]] = {}  # what each call makes anew, by which call
-        self.effects: list[Any] = []  # such calls, made for their own sake
-        self.postponed: list[Any] = []  # changes that wait: see `observe.waiting.postponed`
-        self.waiting: set[int] = set()  # what these change
-        self.mutated: dict[int, tuple[Any, Any]] = {}  # and what was in arrays before
+        self.anew: dict[int, tuple[Any, Any]] = {}  # created at each call, by which call
+        self.effects: list[Any] = []  # calls that are made for their effect
+        self.postponed: list[Any] = []  # postponed changes: see `observe.waiting.postponed`
+        self.waiting: set[int] = set()  # ids of the objects that these change
+        self.mutated: dict[int, tuple[Any, Any]] = {}  # objects, with former arrays' contents
         self.made_here: dict[int, type] = {}  # classes that the run has made, by id
-        self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
+        self._owners: dict[int, list[Location]] = {}  # of arrays, by the id of the memory's owner
         self._first: dict[tuple[int, Hashable], Any] = {}
         self._absent: dict[tuple[int, str], tuple[Location, dict[str, None]]] = {}
-        self.taken: dict[tuple[int, Hashable], Callable[[], None]] = {}  # what calls look up
-        self.others: set[tuple[int, Hashable]] = set()  # places of another object at each call
-        self.rows: dict[int, Callable[[], None]] = {}  # tuples that stand for what is there
-        # Where in the program a container is read as a whole
+        self.taken: dict[tuple[int, Hashable], Callable[[], None]] = {}  # calls look them up
+        self.others: set[tuple[int, Hashable]] = set()  # another object at each call
+        self.rows: dict[int, Callable[[], None]] = {}  # pin tuples of inputs, by id
+        # The place in the program where a container is read as a whole.
         self.reader: tuple[set[int], int] | None = None
-        self.given: Any = None  # of these the one that the instruction at hand looks up
+        self.given: Any = None  # the one of `taken` that this instruction looks up
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
-        self._held: list[Any] = []  # so that no id is given away meanwhile
-        self.inside: set[str] = set()  # words for what installed packages' functions have read
-        self.followed: list[str] = []  # what later calls ask for: see `follow`
-        self.looked_at: Callable[[Any], None] = lambda x: None  # an array of the outside was read
-        self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
+        self._held: list[Any] = []  # keeps the ids unique
+        self.inside: set[str] = set()  # names of what functions of installed packages have read
+        self.followed: list[str] = []  # generators that later calls draw from: see `follow`
+        self.looked_at: Callable[[Any], None] = lambda x: None  # a captured array was read
+        self.placed: Callable[[Location], None] = lambda place: None  # records a new place's class
 
     # ---- places
 
     def place(self, x: Any) -> Location | None:
-        """The place of an object of the outside; None for one that the run has made."""
+        """The place of an object; None if the run has created it."""
         return self.places.get(id(x))
 
     def root(self, x: Any, text: str, word: str, like: bool) -> Location:
-        """A place that the check is given: the function, or an argument."""
+        """A place that is passed to the check: the function, or an argument."""
         if (known := self.places.get(id(x))) is not None:  # passed twice
             self._fact(f"{text} is {self.named(known)}", word)
             return known
@@ -112,15 +113,15 @@ class Reads(Facts):
         return place
 
     def constant(self, x: Any, word: str) -> Location:
-        """The place of an object that the run didn't come to by reading: always that object."""
+        """The place of an object that the run didn't reach by a read: always this object."""
         return self.places.get(id(x)) or self._place(x, "", word)
 
     def part(self, holder: Location, text: str, x: Any, word: str) -> Location:
-        """The place of what always belongs to a holder."""
+        """The place of an object that always belongs to `holder`."""
         return self._place(x, self._assigned(text.replace("{}", self.named(holder))), word)
 
     def named(self, place: Location) -> str:
-        """The name that the guards have for a place; a constant gets one when it is needed."""
+        """The name of a place in the guards. A constant gets one when it is first needed."""
         if not place.name:
             try:
                 place.name = self._assigned(f"{self._value(weakref.ref(place.x))}()")
@@ -142,15 +143,15 @@ class Reads(Facts):
             return [own]
         found = self._owners.get(id(owner_of(x)), [])
         if found and x.size and not any(lies_in(x, place.x) for place in found):
-            self.lost(found[0].word)  # memory beyond the array that was read
+            self.lost(found[0].word)  # it has memory beyond the array that was read
         return found
 
     def is_key(self, x: Any) -> bool:
-        """Whether an object stands for the same item of a dict at each call, if it is pinned."""
+        """Whether an object identifies the same item of a dict at each call, if it is pinned."""
         return plainly.is_value(x) or (self.place(x) is not None and plainly.is_one(x))
 
     def pin(self, x: Any) -> None:
-        """The run has looked at which object this is."""
+        """Guard the identity of an object: the run has compared it."""
         if id(x) in self.rows:
             self.rows[id(x)]()
         place = self.places.get(id(x))
@@ -161,12 +162,12 @@ class Reads(Facts):
     # ---- reading
 
     def read(self, holder: Location, at: Hashable, text: str, value: Any, word: str) -> None:
-        """`text`, in which {} stands for the holder, gave `value`; `at` tells such places apart."""
+        """Record that `text`, with the holder for {}, was `value`; `at` identifies the place."""
         key = (id(holder.x), at)
         if self._is_open(holder):
             return
         if any((id(holder.x), end) in self.written for end in ENDS):
-            self.lost(word or holder.word, holder.grows)  # what is found depends on what was added
+            self.lost(word or holder.word, holder.grows)  # the value depends on what was added
         if key in self.written or key in self.remembered:
             return
         if key in self.taken and key != self.given:
@@ -185,18 +186,19 @@ class Reads(Facts):
             self.lines.update((line, self.sites[key]) for line, _ in self.guards[first:])
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
-        """The guard that an expression gives this value, and its place if it is an object."""
+        """Add the guard that an expression has this value, and a place for the value if it is an
+        object."""
         row = answered_by(x) or row_of(x)
         if row is not None and not isinstance(row.original, type):
-            # A trace in another thread may have put its stand-in there, for a while.
+            # A trace in another thread may have swapped the name for a while.
             name, own = self._assigned(text), row.original
             either = f"{name} is {self._value(own)} or {name} is {self._value(stand_in(row))}"
             self._fact(either, word)
             self.place(own) or self._place(own, name, word)
             return
         kind: Any = type(x)
-        if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
-            # An array that it has made may be written to since
+        if isinstance(x, Value) and hasattr(x, "_trace"):  # of another observed trace
+            # An array that it has made may be written to later.
             return None if x._trace.alive else self.lost(word)
         self._held.append(x)
         if kind in PLAIN_TYPES:
@@ -206,9 +208,9 @@ class Reads(Facts):
             self._fact(same.format(self._assigned(text), self._value(x)), word)
         elif kind in ALWAYS_SAME or (kind is tuple and word and text.endswith(FIXED_TUPLES)):
             same = "{0} is {1}" + " or {0} == {1}" * (kind in (types.CodeType, tuple))
-            self._fact(same.format(text, self._value(x)), word)  # a text of code may be run again
+            self._fact(same.format(text, self._value(x)), word)  # code may be compiled again
             self._place(x, self._value(x), word)
-        elif kind is types.MethodType and id(x) not in self.places:  # made anew at each look-up
+        elif kind is types.MethodType and id(x) not in self.places:  # a new object at each look-up
             name = self._assigned(text)
             self._same_type(name, x, word)
             self._place(x, name, word)
@@ -245,16 +247,17 @@ class Reads(Facts):
                 self._place(x, name, word)
 
     def takes(self, holder: Location, at: Hashable, value: Any, fix: Callable[[], None]) -> bool:
-        """Whether nothing was noted of a place; from here on nothing is: a call looks itself. What
-        reads it otherwise has the tape used once, and calls `fix`."""
+        """Declare that each call looks up this place itself. Returns False if it was read before. A
+        later read of another kind has the tape used once, and calls `fix`."""
         key = id(holder.x), at
         if key not in self._first:
             self._first[key], self.taken[key] = value, fix
         return key in self.taken and self._first[key] is value
 
     def absent(self, holder: Location, name: str, held: str = "vars({})") -> None:
-        """An object had no attribute of this name of its own; or a dict, `held`, no such key."""
-        opened = held == "{}" and self._is_open(holder)  # which makes changes that wait for it
+        """Record that an object had no attribute `name` of its own, or a dict, `held`, no such
+        key."""
+        opened = held == "{}" and self._is_open(holder)  # makes the postponed changes
         if not opened and (id(holder.x), ("absent", name)) not in self.written:
             self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
 
@@ -264,13 +267,13 @@ class Reads(Facts):
         self._fact(f"type({name}) is {kind}", word)
 
     def type_of(self, place: Location) -> None:
-        """What class an object is of was read."""
+        """Guard the class of the object at a place."""
         if (id(place.x), "type") not in self._first:
             self._first[id(place.x), "type"] = None
             self._same_type(self.named(place), place.x, place.word)
 
     def unchanged(self, place: Location, record: ClassRecord) -> None:
-        """Which names a class and those above it have was read."""
+        """Guard the attribute names of a class and its bases."""
         name, version = self.named(place), frames.version_of(place.x)
         same = f"same_class({name}, {self._value(record)})"
         if version is not None:
@@ -278,8 +281,8 @@ class Reads(Facts):
         self._fact(same, place.word)
 
     def follow(self, objects: Sequence[Any], word: str) -> None:
-        """Later calls ask for what is in the places of these objects, which differ, and which no
-        other place holds too."""
+        """Have later calls return the objects in these places. They are guarded to differ from each
+        other and from the object of any other place."""
         places = [self.place(x) or self.constant(x, word) for x in objects]
         for place in places:
             name = f"drawn{len(self.followed)}"
@@ -292,7 +295,7 @@ class Reads(Facts):
     # ---- reading everything
 
     def layout(self, place: Location) -> None:
-        """Shape, dtype and strides of an array were read."""
+        """Guard the shape, dtype and strides of an array."""
         x, at = place.x, (id(place.x), "layout")
         if at not in self._first:
             self._first[at] = None
@@ -304,27 +307,26 @@ class Reads(Facts):
             self._fact(f"({name}.shape, {text}, {name}.strides) == {found}", place.word)
 
     def contents(self, place: Location) -> None:
-        """All elements of an array were read."""
+        """Guard all elements of an array."""
         self.looked_at(place.x)
         self.layout(place)
         if id(place.x) in self._whole:
             return
         if place.x.dtype.hasobject:
             if not has_few(place.x) or any(True for _ in self.items(place)):
-                self.lost(place.word)  # nobody has looked into these
+                self.lost(place.word)  # these aren't guarded one by one
             return
         self._whole.add(id(place.x))
-        content = self._value(np.ndarray.tobytes(place.x))  # a subclass may have its own
+        content = self._value(np.ndarray.tobytes(place.x))  # a subclass may override the method
         self._fact(f"same_bytes({self.named(place)}, {content})", place.word)
 
     def items(self, place: Location) -> Iterator[Any]:
-        """All items of a container, or of an array of objects, were read; yields those that may
-        hold more."""
+        """Guard all items of a container or object array; yields those that may have parts."""
         x = place.x
         if self._is_open(place):
             yield from plainly.values(x)
             return
-        if id(x) not in self._whole:  # else what it held before the run wrote to it is known
+        if id(x) not in self._whole:  # else its contents before the run's write are known
             if any(number == id(x) and at != WHOLE for number, at in self.written):
                 self.lost(place.word, place.grows)
             self._whole.add(id(x))
@@ -364,7 +366,7 @@ class Reads(Facts):
             self.read(place, at, self.item_of(place, key), plainly.item(x, key), place.word)
 
     def shape_of(self, place: Location, keys: Collection[Any]) -> None:
-        """Which keys a mapping has, or how many items another container has."""
+        """Guard which keys a mapping has, or how many items another container has."""
         x, name, base = place.x, self.named(place), plainly.base_of(type(place.x))
         if isinstance(x, collections.deque):
             self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
@@ -381,13 +383,13 @@ class Reads(Facts):
             self._fact(f"len({own}) == {len(keys)}", place.word)
 
     def all_of(self, place: Location) -> str:
-        """The elements of a container, in the guards, as its built-in class has them."""
+        """The text of a container's elements in the guards, as its built-in class returns them."""
         name, kind = self.named(place), type(place.x)
         base = plainly.base_of(kind)
         return name if base is kind else f"{self._value(base)}.__iter__({name})"
 
     def item_of(self, place: Location, key: Any) -> str:
-        """An item of a container, {}, as its built-in class has it."""
+        """The text of an item of a container, {}, as its built-in class returns it."""
         base = plainly.base_of(type(place.x))
         if base in (None, type(place.x)):
             return f"{{}}[{self.key(key)}]"
@@ -396,12 +398,12 @@ class Reads(Facts):
     # ---- writing
 
     def postpone(self, change: Any) -> None:
-        """A change waits until the run is over."""
+        """Postpone a change to the end of the run."""
         self.postponed.append(change)
         self.waiting.update(map(id, [change.holder.x, *change.held()]))
 
     def settle(self) -> None:
-        """Somebody is about to look at what changes that wait would have changed."""
+        """Make the postponed changes now: their object is about to be read."""
         changes, self.postponed = self.postponed, []
         self.waiting.clear()
         for change in changes:
@@ -412,23 +414,24 @@ class Reads(Facts):
         self.settle()
 
     def _is_open(self, place: Location) -> bool:
-        """Whether nothing is noted of a container: its items are inputs, or it is the run's own."""
+        """Whether nothing is recorded of a container: its items are inputs, or the run has created
+        it."""
         if id(place.x) in self.waiting:
             self.settle()
         joined = self.joined.pop(id(place.x), None)
         if joined is None:
             return id(place.x) in self.open
         del self.places[id(place.x)]
-        list(self.items(joined[0]))  # which is read now
+        list(self.items(joined[0]))  # guards the items of the list that it begins with
         return True
 
     def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
-        """The run is about to write there."""
+        """Record that the run is about to write to a place."""
         if not self._is_open(holder) and (id(holder.x), at) not in self.written:
             self.written[id(holder.x), at] = begun(holder, at, text, word or holder.word)
 
     def add(self, holder: Location, at: Hashable, count: int) -> None:
-        """The run is about to put so many values at an end of a list or deque."""
+        """Record that the run is about to add `count` values at an end of a list or deque."""
         if self._is_open(holder):
             return
         known = [end for end in ENDS if (id(holder.x), end) in self.written]
@@ -441,7 +444,7 @@ class Reads(Facts):
         self.written[id(holder.x), at].added += count
 
     def before_change(self, place: Location) -> None:
-        """A call may change a container or an array: its contents count as read."""
+        """Record that a call may change a container or an array: its contents count as read."""
         if self._is_open(place) or id(place.x) in self.mutated:
             return
         was = place.x.copy() if isinstance(place.x, np.ndarray) else None
@@ -451,19 +454,19 @@ class Reads(Facts):
             self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
             self.contents(place)
             return
-        for each in list(self.places.values()):  # what is one object now may be two later
+        for each in list(self.places.values()):  # one object now may be two later
             if type(each.x) in CONTAINERS:
                 self.pin(each.x)
         if isinstance(place.x, bytearray):
-            self.lost(place.word)  # whether it can be resized depends on who looks at its memory
+            self.lost(place.word)  # its resizing depends on exported memory
         else:
             list(self.items(place))
             self.write(place, WHOLE, "", place.word)
             self.written[id(place.x), WHOLE].before = before_writes(place.x, self.written)
 
     def finish(self) -> None:
-        """Guards on what is absent, and on what the run itself has written: a later call
-        that doesn't run the function must find that written already."""
+        """Add guards on absent names, and on the run's own writes: a later call that doesn't run
+        the function must find them already made."""
         for (_, held), (holder, names) in self._absent.items():
             keys = self._assigned(held.replace("{}", self.named(holder)))
             for name in names:
@@ -473,7 +476,8 @@ class Reads(Facts):
                 self._check_written(write)
 
     def forget(self) -> None:
-        """Drop what was held so that no id is given away: it may be the user's."""
+        """Release all references that were held to keep ids unique: they may be to the user's
+        objects."""
         held = (self.places, self.written, self.mutated, self._owners, self._first, self._absent)
         held = (*held, self.taken, self.sites, self.others, self.rows, self.remembered)  # type: ignore[assignment]
         waits = (self.postponed, self.waiting, self.anew, self.effects)
@@ -486,7 +490,7 @@ class Reads(Facts):
         if at is WHOLE:
             return None if write.is_as_before() else self.lost(word)
         now = write.now()
-        if now is write.before and type(now) not in PLAIN_TYPES:  # it has put that back
+        if now is write.before and type(now) not in PLAIN_TYPES:  # the run has restored it
             there = f"{self._value(value_at)}({self.named(holder)}, {self._value(at)})"
             return self._fact(f"{there} is {self._value(now)}", word)
         if (id(holder.x), at) in self._first:

@@ -1,11 +1,11 @@
-"""The state that a trace rests on: guards about the outside that a later call checks.
+"""The state that a trace depends on: the guards on captured state that a later call checks.
 
-A trace holds what the function found when it ran: numbers, strings and flags among its closure, its
-globals, its defaults and the attributes that it read, and which arrays these places had. The run is
-observed (see `observe`); `State.holds` tells at a later call whether all of that is as it was. If
+A trace fixes the values that the function found when it ran: numbers, strings and flags in its
+closure, globals, defaults and attributes, and which arrays were in these places. The run is
+observed (see `observe`); `State.holds` tells at a later call whether all of that is unchanged. If
 not, the function is traced anew.
 
-What is in an array needn't be compared where it met traced values: it is an input of the tape then.
+The contents of an array that met traced values need no guard: the array is an input of the tape.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from tapegrad.observe.objects.comparing import HELPERS
 
 
 class State:
-    """Guards about what a function reaches: `holds(f, args, kwargs)` tells whether they still do.
+    """The guards on a function's captured state: `holds(f, args, kwargs)` tells whether they still
+    hold.
 
-    `never` says what took part that can't be compared, if something did: then they hold at no call.
-    `sites` are where the function calls installed packages', and `inside` what these have read.
+    `never` names a read that can't be compared, if there was one: then the guards hold at no call.
+    `sites` are the places where the function calls installed packages, `inside` what these have
+    read.
     """
 
     def __init__(
@@ -47,12 +49,12 @@ class State:
         if not self.never:
             with as_before([w for key, w in reads.written.items() if key in reads.kept]):
                 if not hold_now(self._read, self._values, f, args, kwargs):
-                    # the run itself has changed what it read
+                    # the run itself has changed a value that it had read
                     self.never = self.broken(f, args, kwargs) or "something"
 
     @property
     def values(self) -> Collection[Any]:
-        """What the guards compare with."""
+        """The values that the guards compare with."""
         return [x for name, x in self._values.items() if name not in HELPERS]
 
     @cached_property
@@ -61,18 +63,19 @@ class State:
 
     @property
     def count(self) -> int:
-        """How many conditions there are."""
+        """The number of conditions."""
         return sum(bool(word) for _, word in self._read)
 
     @cached_property
     def holds(self) -> Callable[..., bool]:
-        """Whether the guards hold, as a function that is made when a later call asks: a function
-        that is called once needs none."""
+        """The function that checks the guards. It is generated at the first check: a function that
+        is called once needs none."""
         return _fails if self.never else self._generated()
 
     @cached_property
     def objects(self) -> Callable[..., tuple[Any, ...]]:
-        """What a later call asks for, in its places, where the guards hold."""
+        """A function that returns the objects listed in `followed` at a later call, where the
+        guards hold."""
         lines = [f"    {line}" for line, word in self._guards if not word]
         text = ["def objects(f, args, kwargs=None):", *lines]
         text += [f"    return ({''.join(f'{name}, ' for name in self.followed)})"]
@@ -86,21 +89,21 @@ class State:
         text += ["        renew()"] if self.asks else []
         for line, word in self._guards:
             text.append(f"        if not ({line}): return False" if word else f"        {line}")
-        # What was there may be gone, or of another kind: then the guards don't hold either.
+        # An object may be gone, or of another class: then the guards don't hold either.
         text += ["        return True", "    except Exception as error:"]
         text += ["        let_through(error)", "        return False"]
         names = {**self._values, "let_through": let_through, "renew": answers.renew}
         exec(_compiled("\n".join(text)), names)
-        holds: Callable[..., bool] = names.pop("holds")  # which would hold itself by its globals
+        holds: Callable[..., bool] = names.pop("holds")  # its own globals would hold it in a cycle
         return holds
 
     def lines(
         self, given: dict[str, str], named: Callable[[str, Any], str], fresh: Callable[[str], str]
     ) -> list[tuple[str, bool]]:
-        """The guards as lines of another function, and which of them are conditions.
+        """The guards as lines of another function, each with whether it is a condition.
 
-        `given` are its names for what `holds` is passed; `named` gives values their names there,
-        and `fresh` variables.
+        `given` maps the parameters of `holds` to that function's names; `named` returns a name
+        there for a value, and `fresh` one for a variable.
         """
         told = dict(given)
 
@@ -115,27 +118,28 @@ class State:
         return [(_WORD.sub(said, line), bool(word)) for line, word in self._guards]
 
     def broken(self, f: Any, args: Any, kwargs: Any) -> str:
-        """What the user calls the first thing that has changed; empty if nothing has."""
+        """The user's name for the first value that has changed; empty if none has."""
         if self.never:
             return self.never
         return next((word for _, word in self._failing(f, args, kwargs)), "")
 
     def difference(self, f: Any, args: Any, kwargs: Any) -> tuple[str, str, str]:
-        """The same, with what it was and what it is now, as texts, where these are known."""
+        """The same with the old and the new value as texts, where known."""
         if self.never:
             return self.never, "", ""
         return difference(self._read, self._values, f, args, kwargs)
 
     def _failing(self, f: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
-        """The guards that don't hold, up to one that can't be asked, and the user's words. All at
-        once are asked first: it is the path that changes mostly, and not what is read."""
+        """Yield the guards that don't hold, up to one that raises an error, with the user's names.
+        The whole check is tried first, as in most cases it holds: another path was taken, and no
+        read has changed."""
         if not (self.never or self.asks) and self.holds(f, args, kwargs):
             return
         yield from failing(self._read, self._values, f, args, kwargs)
 
     def learn(self, f: Any, args: Any, kwargs: Any) -> None:
-        """A call has found another state: numbers that are others now are inputs from now on, where
-        the same instructions look them up."""
+        """Note that a call has found another state: numbers that have changed become inputs at the
+        next trace, where the same instructions look them up."""
         if self._lines and not self.never:
             for line, _ in self._failing(f, args, kwargs):
                 places, place = self._lines.get(line, (set(), 0))
@@ -144,13 +148,13 @@ class State:
 
 @lru_cache(maxsize=128)
 def _compiled(text: str) -> CodeType:
-    """The code of guards, which is the same on many paths through a function."""
+    """The compiled code of guards, which is the same for many paths through a function."""
     return compile(text, "<string>", "exec")
 
 
 def in_place(guards: list[tuple[str, str]], kept: Collection[str] = ()) -> list[tuple[str, str]]:
-    """The guards, with places that are named for one use put where they are used, and without those
-    that no guard uses, but for the names that are `kept`."""
+    """The guards with each place that is used once inlined into its use, and without places that no
+    guard uses, except the names in `kept`."""
     guards = list(dict.fromkeys(guards))
     uses = Counter(name for line, _ in guards for name in _PLACE.findall(line))
     texts: dict[str, str] = {}
@@ -160,7 +164,7 @@ def in_place(guards: list[tuple[str, str]], kept: Collection[str] = ()) -> list[
         name, equals, text = line.partition(" = ")
         if (
             equals and not word and uses[name] <= 2 and name not in kept
-        ):  # where it is made, and once more
+        ):  # its definition and one use
             texts[name] = text
         else:
             found.append((line, word))

@@ -1,6 +1,6 @@
-"""Copies of what calls are passed and return, that are compared from call to call.
+"""Descriptions of the arguments and results of calls, which are compared from call to call.
 
-For an object stands what tells which one it is.
+A description is a copy in which a `Leaf` identifies each object.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tapegrad.observe.objects.harmless import (
 
 
 class Incomparable(Exception):
-    """This can't be compared from call to call."""
+    """This value can't be compared from call to call."""
 
 
 @dataclass(frozen=True)
 class Made(Leaf):
-    """Object number `part` that call number `k` has returned."""
+    """Object number `part` in the result of call number `k`."""
 
     k: int
     part: int
@@ -42,8 +42,8 @@ class Made(Leaf):
 
 @dataclass(frozen=True)
 class New(Leaf):
-    """Object number `part` of a result, which is new, and its class; the name of that, where a
-    function has made it, as it may do each time."""
+    """Object number `part` of a result, which is new, and its class; or the class's name, if a
+    function creates the class, as it may at each call."""
 
     part: int
     kind: Any
@@ -51,7 +51,7 @@ class New(Leaf):
 
 @dataclass(frozen=True)
 class Bound(Leaf):
-    """A method in Python, that belongs to this object."""
+    """A Python method bound to this object."""
 
     holder: Any
     function: Any
@@ -70,8 +70,8 @@ class Same(Leaf):
 
 
 def is_object(x: Any) -> bool:
-    """Whether this is an object of an installed package's, that changes as calls do it, or a
-    function or class that it has made."""
+    """Whether this is a mutable object of an installed package, or a function or class that it has
+    created."""
     kind: Any = type(x)
     if kind is types.FunctionType:
         return getattr(sys.modules.get(str(x.__module__)), x.__name__, None) is not x
@@ -83,7 +83,7 @@ def is_object(x: Any) -> bool:
 
 
 def is_source(x: Any) -> bool:
-    """Whether this gives one value after the other, as an iterator or a queue does, to whoever asks
+    """Whether this yields successive values, as an iterator or a queue does, to whoever takes one
     first."""
     kind: Any = type(x)
     if kind is types.GeneratorType or kind in ITERATORS:
@@ -96,7 +96,8 @@ _QUEUES = ("queue.Queue", "queue.LifoQueue", "queue.PriorityQueue", "_queue.Simp
 
 
 def shared_in(x: Any) -> list[Any]:
-    """The containers in a value that others hold, too, besides a variable of who asks."""
+    """The containers in a value, or the value itself, that are referenced from elsewhere, besides
+    the caller's variable."""
     own, *inner = _held(x)
     alone, inside = _ALONE
     rows = [
@@ -107,14 +108,14 @@ def shared_in(x: Any) -> list[Any]:
 
 
 def _held(x: Any) -> list[int]:
-    """How many references there are to a container, and to each of what is in it."""
+    """The reference counts of a container, and of each of its values."""
     return [sys.getrefcount(x), *[sys.getrefcount(y) for y in plainly.values(x)]]
 
 
 def _alone() -> list[int]:
-    """The same of one that nobody else has."""
+    """The same for a container without other references."""
     x: list[Any] = [[]]
-    return (lambda x: _held(x))(x)  # asked for as `shared_in` does
+    return (lambda x: _held(x))(x)  # called in the way that `shared_in` does
 
 
 _ALONE = _alone()
@@ -130,8 +131,8 @@ def stays(x: Any) -> bool:
 
 
 def kind_of(x: Any) -> Any:
-    """What tells what kind of object it is: of functions that are made of a text their code, which
-    is equal each time."""
+    """An object's kind, for comparisons: its class; for a generated function its code, which is
+    equal each time."""
     kind: Any = type(x)
     if kind is types.FunctionType:
         return x.__code__
@@ -141,7 +142,7 @@ def kind_of(x: Any) -> Any:
 
 
 def copied(x: Any, each: Any = None) -> Any:
-    """A copy of arguments or results, whose parts `each` copies."""
+    """A copy of arguments or results, with parts copied by `each`."""
     kind, each = type(x), each or copied
     if kind is np.ndarray and not x.dtype.hasobject:
         return x.copy(order="K")
@@ -167,7 +168,7 @@ def varies(x: Any) -> bool:
 
 
 def kinds_of(x: Any) -> Any:
-    """A result with its numbers and arrays by their kinds."""
+    """A result with numbers and arrays replaced by their type, shape, dtype and strides."""
     if varies(x):
         return type(x), getattr(x, "shape", ()), getattr(x, "dtype", None), np.asarray(x).strides
     if type(x) in (tuple, list):
@@ -176,7 +177,7 @@ def kinds_of(x: Any) -> Any:
 
 
 def holds_made(x: Any) -> bool:
-    """Whether an object that a call has returned is among arguments."""
+    """Whether an object that a call has returned is among the arguments."""
     if isinstance(x, dict):
         return any(map(holds_made, x.values()))
     return isinstance(x, (Made, Bound)) or (
@@ -185,14 +186,14 @@ def holds_made(x: Any) -> bool:
 
 
 def contents_of(x: Any) -> Any:
-    """The arrays among arguments, and what is in them. Objects are what they are."""
+    """A copy of the arrays and plain values among the arguments. Objects are replaced by None."""
     if is_object(x) or stays(x) or is_source(x) or type(x) is types.FunctionType:
         return None
     return copied(x, contents_of)
 
 
 def write_back(found: Any, x: Any) -> None:
-    """Put what a function has written to its arguments into these."""
+    """Copy the changes that a function has made to its arguments into these arguments."""
     if isinstance(x, np.ndarray):
         if found is not None and not same(found, x):
             x[...] = found

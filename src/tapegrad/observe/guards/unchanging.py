@@ -1,6 +1,6 @@
-"""What is known to change nothing that was there before: operators, look-ups and calls.
+"""Operators, look-ups and calls that are known to change no existing object.
 
-Functions written in Python are followed, so what they do is seen as they do it.
+Functions written in Python are followed, so their changes are seen when they happen.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.primitives.base import Value
 
-ALONE = 3  # references: who holds it, the name that it has here, the argument of `getrefcount`
+ALONE = 3  # references by its holder, the local name, and the argument of `getrefcount`
 
 
 # ---- values
@@ -62,8 +62,8 @@ _PLAIN = frozenset(
 
 
 def is_passive(x: Any, depth: int = 0) -> bool:
-    """Whether a function of Python's or NumPy's that reads this value changes nothing by that: it
-    is no iterator, which would go on."""
+    """Whether a function of Python's or NumPy's that reads this value changes nothing: it is no
+    iterator, which would advance."""
     kind: Any = type(x)
     if CALM[kind]:
         return True
@@ -76,7 +76,7 @@ def is_passive(x: Any, depth: int = 0) -> bool:
 
 
 def _stands(x: Any) -> bool:
-    """Whether to go through this value changes nothing: it is no iterator, whatever it holds."""
+    """Whether iterating over this value changes nothing: it is no iterator, whatever it holds."""
     kind: Any = type(x)
     if CALM[kind] or isinstance(x, (np.ndarray, type, np.dtype)):
         return True
@@ -95,12 +95,12 @@ _THROUGH_TUPLES = type(iter(()))
 
 
 def is_private(x: Any) -> bool:
-    """Whether what an iterator goes through is its own, or doesn't go on with it."""
+    """Whether an iterator is the only user of the iterators that it advances."""
     held: Any
     for held in gc.get_referents(x):
-        if type(held) is tuple and type(x) is not _THROUGH_TUPLES:  # a zip's
+        if type(held) is tuple and type(x) is not _THROUGH_TUPLES:  # of a zip
             inner: Any = [y for y in held if type(y) in ITERATORS]
-            # The tuple, the list, and as above.
+            # The references are the tuple's, the list's, and the three as above.
             if any(sys.getrefcount(y) > ALONE + 1 or not is_private(y) for y in inner):
                 return False
             if not all(type(y) in ITERATORS or _stands(y) for y in held):
@@ -114,7 +114,7 @@ def is_private(x: Any) -> bool:
 
 
 def has_attributes(x: Any) -> bool:
-    """Whether looking up an attribute changes nothing: methods written in Python are followed."""
+    """Whether looking up an attribute changes nothing. Methods written in Python are followed."""
     kind = type(x)
     known = CALM[kind] or kind in FIXED or kind in _PLAIN or isinstance(x, np.ndarray)
     known = known or is_pythons_class(kind) or _is_tapegrads(module_of(kind))
@@ -148,7 +148,7 @@ _SIGNS = """
     or_ pos pow rshift sub truediv truth xor
 """
 _OPERATORS = frozenset(getattr(operator, name) for name in _SIGNS.split())
-# Methods of what is written in C, by class: these read, and return something new.
+# Methods written in C, by class, that read and return a new object.
 _METHODS: dict[type, frozenset[str]] = {
     list: frozenset(["copy", "count", "index", "__len__", "__getitem__"]),
     dict: frozenset(["copy", "get", "items", "keys", "values", "__len__", "__getitem__"]),
@@ -160,8 +160,8 @@ _WRITING = frozenset(_IN_PLACE.split())
 
 
 def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a call changes nothing that was there before it; what it runs that is written in
-    Python is followed."""
+    """Whether a call changes nothing that existed before it. Python code that it runs is
+    followed."""
     kind: Any = type(f)
     values = (*args, *kwargs.values())
     if kind is types.FunctionType:
@@ -184,7 +184,7 @@ def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
         return is_harmless(f) and not writes and _reads(kwargs) and _are_passive(values)
     if isinstance(f, type):
         plain = any(f is x for x in _MAKING) or issubclass(f, np.generic)
-        if f is enumerate or f is zip or f is reversed:  # what goes on later is seen then
+        if f is enumerate or f is zip or f is reversed:  # later steps are seen when they happen
             return all(is_passive(x) or type(x) in ITERATORS for x in values)
         if not plain and is_pythons_class(f) and type(f) is type:
             return issubclass(f, tuple) or f.__new__ is object.__new__
@@ -209,7 +209,7 @@ def _are_passive(values: Iterable[Any]) -> bool:
 
 
 def _reads(kwargs: dict[str, Any]) -> bool:
-    """Whether results go nowhere but into new or traced arrays."""
+    """Whether results are written to new or traced arrays alone."""
     out = kwargs.get("out")
     return all(x is None or isinstance(x, Value) for x in (out if type(out) is tuple else (out,)))
 
@@ -230,7 +230,7 @@ def _is_builtin(f: Any, args: Sequence[Any], values: Sequence[Any]) -> bool:
 
 
 def _is_reading(x: Any, name: str) -> bool:
-    """Whether this method of an object written in C leaves it as it is."""
+    """Whether this method of an object written in C leaves the object unchanged."""
     kind: Any = type(x)
     if isinstance(x, type):
         return name in ("__new__", "fromkeys") and x in (object, tuple, dict)
@@ -247,13 +247,13 @@ def _is_reading(x: Any, name: str) -> bool:
 
 
 def has_own_operators(x: Any) -> bool:
-    """Whether all that an operator does with an object stands in classes that are followed."""
+    """Whether all operators of an object are defined in classes that are followed."""
     followed = is_pythons_class(type(x)) and plainly.base_of(type(x)) is None
     return followed and not isinstance(x, (np.ndarray, Value))
 
 
 def operator_is_known(kind: type) -> bool:
-    """Whether what operators do with objects of a class is known, or written in Python."""
+    """Whether the operators of a class are known, or written in Python."""
     return (
         kind in PLAIN_TYPES
         or kind in CONTAINERS
@@ -268,7 +268,7 @@ def operator_is_known(kind: type) -> bool:
         or is_pythons_class(kind)
         or module_of(kind).partition(".")[0] == "pandas"  # see `packages/opaque.py`
         or is_extensions(kind)
-        or module_of(kind).startswith("tapegrad.")  # what holds traced values: the run has made it
+        or module_of(kind).startswith("tapegrad.")  # holds traced values: made by the run
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run uses of the outside: values that are taken, items that are looked up, and changes."""
+"""Uses of values in a run: values that are read, items that are looked up, and changes."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
 Then = Callable[[Any], None]
-_FEW = 8  # entries of what is looked through each time
+_FEW = 8  # maximal number of entries that are checked at each use
 
 
 class Uses:
-    """Notes what is done with values of the outside.
+    """Records the uses of the program's values.
 
-    What is returned is called with the result when that is known.
+    A method may return a function, which is called with the result once it is known.
     """
 
     identities: Identities
@@ -61,25 +61,25 @@ class Uses:
     def __init__(self, home: str, label: str) -> None:
         self.label = label
         self.refused: TapegradError | None = None
-        self.enters = False  # whether the running instruction may call what the user has written
+        self.enters = False  # whether the running instruction may call the user's code
         self.reads = Reads()
         self.lookups = Lookups(self.reads, home)
         self.lookups.made, self.lookups.table = self.read_all, self.table
         self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape,
-        self.owners: set[int] = set()  # and the ids of those that have their memory
+        self.owners: set[int] = set()  # and the ids of their memory's owners
         self.kinds: dict[type, None] = {}  # classes whose objects took part
-        self.drawn_from: set[int] = set()  # generators, by id, of which a draw is noticed otherwise
+        self.drawn_from: set[int] = set()  # ids of generators whose draws are recorded otherwise
 
     def refuse(self, error: TapegradError) -> None:
-        """What the trace ends with, unless something was refused before."""
+        """Store the error that the trace ends with, unless there is one already."""
         self.refused = self.refused or error
 
     def is_outside(self, generator: Any) -> bool:
-        """Whether a generator of random numbers wasn't made on the way, of a seed."""
+        """Whether a random generator wasn't created from a seed during the run."""
         return self.reads.place(generator) is not None or randomness.is_global(generator)
 
     def kind(self, x: Any) -> None:
-        """Objects of this class took part, so Python may call methods of it by itself."""
+        """Record the class of `x`: Python may call its special methods."""
         for kind in (type(x), x) if isinstance(x, type) else (type(x),):
             kind = stood_for(kind) or kind  # whose methods a traced array has
             if kind not in self.kinds:
@@ -89,13 +89,13 @@ class Uses:
                     note_settings(self.reads, "decimal")
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
-        """Something harmless may read all of these values, but for arrays that become inputs of a
-        tape on the way: that is known when it is done."""
+        """Record that harmless code may read all of these values. Arrays that become inputs of a
+        tape during the call don't count as read, which is known when it ends."""
         given = list(values)
         values = [x for x in given if not CALM[type(x)] and not self._is_made_here(x)]
         if not values:
             return None
-        for x in values:  # a method of a generator is handed to C code, to be called
+        for x in values:  # C code is passed a generator's method to call
             held = getattr(x, "__self__", None) if type(x) in _METHODS else None
             if id(held) in self.drawn_from:
                 continue
@@ -122,8 +122,8 @@ class Uses:
         return then
 
     def _is_made_here(self, x: Any) -> bool:
-        """Whether this is a slice, a tuple or a list that nobody outside has, of values of which
-        nothing is to be noted, as most indices are."""
+        """Whether this is a new slice, tuple or list, of values with nothing to record, as most
+        indices are."""
         kind = type(x)
         if kind is slice:
             held: Any = x.start, x.stop, x.step
@@ -137,8 +137,9 @@ class Uses:
         return self.reads.place(x) is None
 
     def given_back(self, x: Any) -> None:
-        """The function returns this, which isn't traced. The caller gets another one each time, so
-        it is made anew, unless it never changes, is copied, or is an object of the outside."""
+        """Record that the function returns this untraced object. The caller must get a new one at
+        each call, so the tape is used once, unless the object is immutable, copied, or the
+        program's own."""
         kind: Any = type(x)
         copied = isinstance(x, np.ndarray) and not x.dtype.hasobject
         copied = copied or (kind is frozenset and all(CALM[type(e)] for e in x))
@@ -186,10 +187,10 @@ class Uses:
             elif isinstance(x, type):
                 self.kind(x)
                 self.enters = self.enters or is_changeable(x)
-            elif kind is weakref.ref and place is None:  # which is hashed as what it refers to
+            elif kind is weakref.ref and place is None:  # its hash is that of the referent
                 self._take([x()], arrays, whole, seen)
             elif is_bar(kind) or (is_pandas_class(kind) and not is_pythons_class(kind)):
-                if place is not None:  # what it is about isn't known
+                if place is not None:  # an unknown referent can't be compared
                     reads.lost(place.word)
             elif callable(x) and not is_pythons_class(kind):
                 self.enters = True
@@ -202,7 +203,7 @@ class Uses:
                 self.kind(x)
             elif is_pythons_class(kind):
                 whole = self._instance(x) or whole
-                # Methods of the user's and packages' are followed; others may read all it has.
+                # Methods of users and packages are followed; other code may read all of the object.
                 followed = self.lookups.is_users_class(kind) or is_followed(kind)
                 if (whole or not followed) and not is_recorded(x):
                     self._take(self._all_of(x), arrays, whole, seen)
@@ -217,31 +218,31 @@ class Uses:
                     reads.lost(place.word)
 
     def table(self, x: Any) -> None:
-        """All of one of pandas' objects is read: its labels, and the memory of its numbers, which
-        arrays that pandas makes of it share."""
+        """Record that all of a pandas object is read: its labels, and the memory of its numbers,
+        which arrays that pandas derives from it share."""
         reads, place = self.reads, self.reads.place(x)
         if place is None or (id(x), "table") in reads._first:
             return
         reads._first[id(x), "table"] = None
         found = Contents(x)
         reads.found(f"same_contents({reads.named(place)}, {reads._value(found)})", True, place.word)
-        for array in found.arrays:  # what is in these is known
+        for array in found.arrays:  # their contents are guarded already
             reads.constant(array, place.word)
             reads.looked_at(array)
             reads._held.append(array)
             reads._whole.add(id(array))
             reads._first[id(array), "layout"] = None
-        if getattr(x, "attrs", None):  # a dict of the user's, which pandas hands on
+        if getattr(x, "attrs", None):  # a dict of the user's, which pandas passes on
             reads.read(place, ("attr", "attrs"), "{}.attrs", x.attrs, "attrs")
             self.read_all(x.attrs)
 
     def _instance(self, x: Any) -> bool:
-        """An object of a class of Python's takes part. Whether it says what memory NumPy reads."""
+        """Record the use of a Python object. Returns whether it tells NumPy where its memory is."""
         self.enters = True
         self.kind(x)
         self.identities.taken(x)
         shows = []
-        for name in _INTERFACES:  # by which NumPy reads memory that is another object's
+        for name in _INTERFACES:  # by which NumPy reads another object's memory
             self.lookups.attribute(x, name)
             if (found := inspect.getattr_static(x, name, None)) is not None:
                 shows.append(type(getattr(found, "fget", None)) is FunctionType)
@@ -250,12 +251,13 @@ class Uses:
         return bool(shows)
 
     def _all_of(self, x: Any) -> list[Any]:
-        """The values of all attributes of an object, which are read."""
+        """The values of all attributes of an object, recorded as read."""
         own = self.lookups.whole_object(x) if self.reads.place(x) is not None else None
         return own or [*(plainly.own_names(x) or {}).values()]
 
     def callable(self, f: Any) -> list[Any]:
-        """C code may call this function, unseen if it is in C too; returns what it has at hand."""
+        """Record that C code may call this function, unseen if it is in C, too. Returns the objects
+        that it holds."""
         if isinstance(f, FunctionType):
             return []
         if isinstance(f, MethodType):
@@ -281,7 +283,7 @@ class Uses:
         return []
 
     def partial(self, f: functools.partial[Any]) -> None:
-        """What a partial function has at hand is read."""
+        """Record that the function and arguments in a partial are read."""
         place = self.reads.place(f)
         if place is None:
             return
@@ -296,12 +298,12 @@ class Uses:
         self.reads.read(place, "names", same, True, place.word)
 
     def read_all(self, x: Any) -> None:
-        """All of a value is read."""
+        """Record that all of a value is read."""
         if (note := self.taken([x])) is not None:
             note(None)
 
     def operands(self, values: Iterable[Any]) -> Then | None:
-        """An operator of Python works on these values."""
+        """Record that an operator works on these values."""
         special, given = [], [*values]
         for x in given:
             kind: Any = type(x)
@@ -313,36 +315,36 @@ class Uses:
             special.append(x)
             self.kind(x)
         if all(type(x) in PLAIN_TYPES or has_own_operators(x) for x in given):
-            self.enters = True  # these are followed
+            self.enters = True  # its methods are followed
             return None
         return self.taken(special) if special else None
 
     def printed(self, values: Iterable[Any]) -> None:
-        """The text of these values is made, which for arrays NumPy's options decide."""
+        """Record that texts of these are made, which for arrays depend on print options."""
         if any(isinstance(x, np.generic) or not CALM[type(x)] for x in values):
             note_settings(self.reads, "numpy")
 
     def truth(self, x: Any) -> None:
-        """Whether there is anything in a container is read."""
+        """Record that the truth of a container is read."""
         added = [w for w in self.reads.written.values() if w.x is x and w.at in ENDS and w.added]
-        if (place := self.reads.place(x)) is not None and not added:  # else the run knows
+        if (place := self.reads.place(x)) is not None and not added:  # else it was changed
             self.reads.read(place, "truth", "bool({})", bool(x), place.word)
 
     def length(self, x: Any) -> None:
-        """How much there is in a container is read."""
+        """Record that the length of a container is read."""
         if (place := self.reads.place(x)) is not None:
             self.reads.read(place, "length", "len({})", len(x), place.word)
 
     def shallow(self, x: Any) -> None:
-        """The items of a container are read, and not what they hold."""
+        """Record that the items of a container are read, but not the items' contents."""
         if (place := self.reads.place(x)) is not None:
             for _ in self.reads.items(place):
                 pass
 
     def item(self, x: Any, key: Any, makes: bool = True) -> Then | None:
-        """One item of a container is looked up; a defaultdict `makes` one that isn't there."""
+        """Record that one item of a container is looked up; a defaultdict `makes` a missing one."""
         if not CALM[type(key)]:
-            self.kind(key)  # which may be hashed
+            self.kind(key)  # its `__hash__` may be called
         place, kind = self.reads.place(x), plainly.kind_of_items(x)
         key = plain_key(key)
         if place is None or self._was_added(x, key):
@@ -355,7 +357,7 @@ class Uses:
             try:
                 found = key in x
             except TypeError:
-                return None  # Python raises
+                return None  # Python will raise it
             if not found:
                 if type(key) is str and isinstance(x, dict):
                     self.reads.absent(place, key, "{}")
@@ -375,14 +377,14 @@ class Uses:
         return None
 
     def _was_added(self, x: Any, key: Any) -> bool:
-        """Whether an item of a list or deque is one of those that the run has added."""
+        """Whether an item of a list or deque is one that the run has added."""
         end = self.reads.written.get((id(x), END))
         if end is None or type(key) is not int or (id(x), WHOLE) in self.reads.written:
             return False
         return -end.added <= key < 0 and getattr(x, "maxlen", None) is None
 
     def element(self, x: np.ndarray, key: Any) -> Then | None:
-        """Elements of an array are looked up; a view of it reads nothing."""
+        """Record that elements of an array are looked up. A view reads nothing."""
         if not CALM[type(key)]:
             self.read_all(key)
         places = self.reads.arrays_of(x)
@@ -405,7 +407,7 @@ class Uses:
         return then
 
     def changes(self, x: Any) -> None:
-        """A container or array is about to change."""
+        """Record that a container or array is about to change."""
         if isinstance(x, Value):
             return
         self.identities.changes(x)
@@ -422,7 +424,7 @@ class Uses:
             self.reads.lost(place.word)
 
     def sets_item(self, x: Any, key: Any, deletes: bool = False) -> None:
-        """An item of a container is about to be set or deleted."""
+        """Record that an item of a container is about to be set or deleted."""
         place, kind = self.reads.place(x), plainly.kind_of_items(x)
         is_item = isinstance(x, dict) and kind in MAPPINGS and self.reads.is_key(key)
         if place is not None and kind is list and type(key) is int and not deletes:
@@ -442,22 +444,22 @@ class Uses:
             write.deletes = True
 
     def adds(self, x: Any, count: int, at: Any = END) -> None:
-        """So many values are about to be put at an end of a list or deque."""
+        """Record that `count` values are about to be added at an end of a list or deque."""
         self.identities.changes(x)
         if (place := self.reads.place(x)) is not None:
             self.reads.add(place, at, count)
 
     def looked_up(self, x: Any, name: str) -> None:
-        """An attribute is about to be looked up."""
+        """Record that an attribute is about to be looked up."""
         self.lookups.attribute(x, name)
 
     def deleted(self, x: Any, name: str) -> None:
-        """An attribute is about to be deleted, which fails if it isn't there."""
+        """Record that an attribute is about to be deleted, which fails if it is missing."""
         self.looked_up(x, name)
         self.stored(x, name)
 
     def stored(self, x: Any, name: str) -> None:
-        """An attribute is about to be set or deleted."""
+        """Record that an attribute is about to be set or deleted."""
         self.identities.changes(x)
         place = self.reads.place(x)
         if isinstance(x, (Value, np.ndarray)):
@@ -487,7 +489,7 @@ _NOTHING = (
 
 
 def both(first: Then | None, second: Then | None) -> Then | None:
-    """What is noted of two things, when what they are part of is done."""
+    """A recorder that calls both recorders with the result."""
     if first is None or second is None:
         return second if first is None else first
 

@@ -44,8 +44,8 @@ def writes(f: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> b
     writing, is one of Python's functions for it, writes to an open file, or has a name like `save`,
     is passed a file's name, and its result is unused in `frame`:
 
-            open(name, "w"), h5py.File(name, "w"), os.mkdir(name), path.touch(), log.write(text)
-            np.save(name, x), table.to_csv(name), figure.savefig(name)
+        open(name, "w"), h5py.File(name, "w"), os.mkdir(name), path.touch(), log.write(text)
+        np.save(name, x), table.to_csv(name), figure.savefig(name)
     """
     name, module = getattr(f, "__name__", ""), str(getattr(f, "__module__", ""))
     x = args[0] if args else None

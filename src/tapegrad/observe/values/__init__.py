@@ -1,2 +1,2 @@
-"""What is known of traced values below the tracers: that they stand for operands, which have the
-same bits in played and compiled code, and what texts of them are for."""
+"""Properties of traced values that don't need the tracers: the operands that they represent, which
+have the same bits in played and compiled code, and the uses of their texts."""

@@ -1,4 +1,4 @@
-"""Which numbers have the same bits in played and compiled code, so that they can be guarded."""
+"""Numbers that have the same bits in played and compiled code, so that guards can compare them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import View
 
-MOST = 100  # values on the way from these to a number
+MOST = 100  # maximal number of values between these and a number computed from them
 
 _SAME_BITS = (ew.neg, ew.copy, ew.stop_gradient)
-# Operations whose result IEEE 754 defines to the last bit
+# Operations whose result IEEE 754 defines to the last bit.
 _ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt, ew.root)
 
 
 def is_exact(trace: Any, operand: Operand) -> bool:
-    """Whether a number on the tape of a trace is: an input, an element of one, or an integer."""
+    """Whether a number on a trace's tape has the same bits in both: an input, an element of one, or
+    an integer."""
     x = operand
     while isinstance(x, Var) and x not in trace.builder.inputs:
         call = trace.made_by(x)
@@ -30,8 +31,8 @@ def is_exact(trace: Any, operand: Operand) -> bool:
 
 
 def made_of(trace: Any, operand: Operand) -> dict[Var, Any] | None:
-    """Numbers that have the same bits in both, and what they are, of which this one is computed,
-    and of nothing else; None if it isn't known to be."""
+    """The exact numbers that this one is computed from alone, with their values; None if
+    unknown."""
     found: dict[Var, Any] = {}
     waiting, seen = [operand], {operand}
     values = {**dict(trace.captured.values()), **trace.given}
@@ -53,7 +54,7 @@ def made_of(trace: Any, operand: Operand) -> dict[Var, Any] | None:
 
 
 def _value_of(trace: Any, x: Operand, values: dict[Var, Any]) -> Any:
-    """What such a number is; None if that isn't known."""
+    """The value of such a number; None if unknown."""
     if isinstance(x, Literal):
         return x.value
     call = trace.made_by(x)
@@ -65,7 +66,7 @@ def _value_of(trace: Any, x: Operand, values: dict[Var, Any]) -> Any:
 
 
 def is_of_integers(trace: Any, operand: Operand) -> bool:
-    """Whether a number comes of integers by arithmetic alone: no derivative goes through it, and
+    """Whether a number is computed from integers by arithmetic alone: it has no derivative, and
     compiled code computes the same bits."""
     waiting = [operand]
     while waiting:

@@ -1,4 +1,4 @@
-"""What a trace, and what looks after memory, know of a tracer."""
+"""The interface of a tracer for traces and for the code that tracks memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tapegrad.ir.tape import Operand
 
 
 class Proxy(Value):
-    """A value that stands for an operand of a trace. `tracer.Tracer` is what there is of it."""
+    """A value that represents an operand of a trace. Its only subclass is `tracer.Tracer`."""
 
     __slots__ = ("_doubt", "_may_alias", "_ordered", "_trace", "_value")
     _value: Any  # NumPy's; None where only the type is known
     _trace: Any
-    _ordered: bool  # these three: see `tracing.recording.layout`
+    _ordered: bool  # for these three see `tracing.recording.layout`
     _may_alias: Sequence[Any]
     _doubt: str
 
@@ -25,5 +25,5 @@ class Proxy(Value):
         raise NotImplementedError
 
     def _read(self) -> tuple[Operand, Any]:
-        """The operand and value that this stands for now."""
+        """The operand and value that this represents now."""
         raise NotImplementedError

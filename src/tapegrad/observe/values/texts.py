@@ -1,7 +1,7 @@
-"""What a text that is made of traced values is for.
+"""The use of a text that is made of traced values.
 
-One that is printed, logged or part of an error message tells the user what the trace sees. Any
-other (compared, a key of a dict, kept) may decide what the function computes.
+A text that is printed, logged or part of an error message shows the user what the trace sees. Any
+other text may influence the function's result: it may be compared, stored, or be a dict's key.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if si
 
 
 def formats_text() -> bool:
-    """Whether a program is in the middle of `text % x`, logging for instance. No number is
-    computed there: a traced operand of `%` would have been asked for `__rmod__`."""
+    """Whether a program is evaluating `text % x`, as logging does. It isn't arithmetic: for that
+    Python would have called `__rmod__` of a traced operand."""
     frame = next(user_frames(), None)
     if frame is None or frame.f_lasti < 0:
         return False
@@ -50,8 +50,8 @@ def formats_text() -> bool:
 
 @dataclass(eq=False)
 class Shown:
-    """A traced value that is shown, which isn't guarded: its operand, what it is, its text where
-    that is known, and the line."""
+    """A traced value that is shown, and so isn't guarded: its operand, value, text if known, and
+    line."""
 
     operand: Any
     value: Any
@@ -63,7 +63,8 @@ class Shown:
         return numbers_in(self.text or "")
 
     def may_be_among(self, found: set[str]) -> bool:
-        """Whether one of these numbers, out of a text, is one of its own as it was shown."""
+        """Whether one of these numbers, read from a text, is one of this value's numbers as
+        shown."""
         if self.text is not None:
             text = self.text
             return any(x in self._numbers or (_is_long(x) and x in text) for x in found)
@@ -76,11 +77,11 @@ class Shown:
         )
 
 
-MOST = 10_000  # numbers of an array, and texts that are shown
+MOST = 10_000  # maximal number of an array's elements, and of shown texts
 
 
 def numbers_in(text: str) -> set[str]:
-    """The numbers that are written in a text, without signs."""
+    """The numbers written in a text, without signs."""
     return set(_NUMBER.findall(text))
 
 
@@ -111,18 +112,18 @@ _IN_TEXT = "a number in a text"
 
 
 def of_texts() -> list[tuple[Any, Any]]:
-    """The guards of real numbers that texts were made of, in the traces that run."""
+    """The guards of real numbers in texts, in the running traces."""
     return [(trace, guard) for trace in dispatch.running() for guard in trace.texts]
 
 
 def that_are_shown() -> list[tuple[Any, Shown]]:
-    """The values whose texts are only shown, in the traces that run."""
+    """The values whose texts are only shown, in the running traces."""
     return [(trace, shown) for trace in dispatch.running() for shown in trace.shown]
 
 
 def may_hold(text: str, number: Any) -> bool:
-    """Whether a number can be read out of a text, but for its sign: 1.234 of "[1.2, 5.0]", of
-    "0x1.3be7p+0", and of a piece of its digits, "234"."""
+    """Whether a number, up to its sign, can be read from a text: 1.234 from "[1.2, 5.0]", from
+    "0x1.3be7p+0", and from a piece of its digits, "234"."""
     if not np.isfinite(number):
         return re.search("inf|nan", text, re.I) is not None
     for x in {abs(number.real), abs(number.imag)}:
@@ -136,7 +137,8 @@ def may_hold(text: str, number: Any) -> bool:
 
 
 def _pieces(run: str) -> Iterator[str]:
-    """Those of some digits which another text of the number has too: the last may be rounded."""
+    """The pieces of a run of digits that any text of the number contains; the last digit may be
+    rounded."""
     if len(run) > 2:
         yield run[:-1]
     for k in range(len(run) - 4):
@@ -144,7 +146,7 @@ def _pieces(run: str) -> Iterator[str]:
 
 
 def _read_in(text: str) -> Iterator[tuple[float, float]]:
-    """The numbers that are written in a text, and a unit of the last digit of each."""
+    """The numbers written in a text, each with the unit of its last digit."""
     for found in _HEXADECIMAL.findall(text):
         yield float.fromhex(found), 0.0
     for found in _DECIMAL.findall(text):
@@ -160,7 +162,7 @@ _BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,_ ](?=\d)")
 
 
 def is_certain(x: Any) -> bool:
-    """Whether a value may be guarded: it comes again."""
+    """Whether a value may be guarded: it has the same bits at later calls."""
     operand, value = x._read()
     if value is None:
         return False
@@ -168,7 +170,7 @@ def is_certain(x: Any) -> bool:
 
 
 def refusal(kind: str) -> ConversionError:
-    """Why no text is made of such a value."""
+    """The error for a text of such a value."""
     return ConversionError(
         f"a text is made of a traced value ({kind}){at_line()}, and isn't known to be only shown, "
         "or written to a file where it is made. It would be the same at each later call. Print or "
@@ -177,19 +179,19 @@ def refusal(kind: str) -> ConversionError:
 
 
 def _is_shown() -> bool:
-    """Whether the text that is being made is printed, logged or raised, by a library, too."""
+    """Whether the text that is being made is printed, logged or raised, possibly by a library."""
     users = next(user_frames(), None)
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame is not users:
         if _is_for_error(frame):
             return True
         frame = frame.f_back
-    return users is None or is_to_show(users, SHOWING)  # nobody's program
+    return users is None or is_to_show(users, SHOWING)  # no frame of a program
 
 
 def is_to_show(frame: FrameType | None, known: frozenset[str]) -> bool:
-    """Whether a text that a frame of the program's makes now is printed, logged or raised, by calls
-    of these names; or handed on to its caller, where that is so."""
+    """Whether a text that a frame of the program makes now is printed, logged or raised by calls of
+    these names; or is returned to a caller that does so."""
     while frame is not None and frame.f_code.co_name != "trace_function":
         file = frame.f_code.co_filename
         if is_pythons(file):
@@ -198,19 +200,19 @@ def is_to_show(frame: FrameType | None, known: frozenset[str]) -> bool:
                 return True
             if _is_for_error(frame):
                 return True
-        elif is_users(frame.f_code):  # Python's own library is asked by its caller
+        elif is_users(frame.f_code):  # for Python's library its caller decides
             if is_bars(file) or is_shown_by(frame, known):
                 return True
             if not _is_handed_on(frame):
                 return is_installed(file) and _is_for_assert(frame)
-            known = known - WRITING  # it would be the same in all files
+            known = known - WRITING  # files would get the same text at each call
         frame = frame.f_back
     return False
 
 
 def _is_for_error(frame: FrameType) -> bool:
-    """Whether a frame of a library's is about to raise an error, or makes one: what is called there
-    has a part in its message."""
+    """Whether a library's frame is about to raise an error, or constructs one: the function that it
+    calls contributes to the message."""
     for node in enclosing(frame):
         if isinstance(node, ast.Raise):
             return True
@@ -222,7 +224,8 @@ def _is_for_error(frame: FrameType) -> bool:
 
 
 def _is_for_assert(frame: FrameType | None) -> bool:
-    """Whether a package is called by an `assert` itself, not by what stands in it: pytest's."""
+    """Whether an `assert` itself calls a package, as pytest's does, and not the asserted
+    expression."""
     while frame is not None and _is_of_library(frame.f_code.co_filename):
         frame = frame.f_back
     nodes = [] if frame is None else [*enclosing(frame)]
@@ -234,7 +237,7 @@ def _is_of_library(file: str) -> bool:
 
 
 def _is_in_error(frame: FrameType) -> bool:
-    """Whether an exception of the user's is being made, which puts its message together itself."""
+    """Whether an exception class of the user's is building its message in its constructor."""
     code = frame.f_code
     if code.co_name not in ("__init__", "__post_init__"):
         return False
@@ -243,10 +246,10 @@ def _is_in_error(frame: FrameType) -> bool:
 
 
 def _shows(nodes: Sequence[ast.AST], frame: FrameType, names: frozenset[str]) -> bool:
-    """Whether this is an error that is raised, `print`, or a call like it whose result nobody uses:
-    a statement, perhaps behind `verbose and`, or the body of a lambda."""
+    """Whether these nodes are a raised error, `print`, or a similar call with an unused result: a
+    statement, perhaps behind `verbose and`, or the body of a lambda."""
     if nodes and isinstance(nodes[-1], ast.Assert):
-        return True  # a test tool shows what doesn't hold
+        return True  # a test tool shows failing conditions
     unused = False
     for node in nodes:
         if isinstance(node, ast.Raise):
@@ -265,7 +268,7 @@ def _shows(nodes: Sequence[ast.AST], frame: FrameType, names: frozenset[str]) ->
             files += [named.value] if isinstance(named, ast.Attribute) else []
             shows = name in names and (unused or name == "print")
             if WRITING.isdisjoint(names) and _is_programs(named, frame):
-                shows = False  # it may keep the text
+                shows = False  # it may store the text
             if shows and not any(_is_text(x, frame) for x in files):
                 return True
         unused = isinstance(node, (ast.Expr, ast.Lambda)) or (
@@ -275,14 +278,14 @@ def _shows(nodes: Sequence[ast.AST], frame: FrameType, names: frozenset[str]) ->
 
 
 def is_shown_by(frame: FrameType, known: frozenset[str] = SHOWING) -> bool:
-    """Whether a text that a frame makes now is printed, logged or raised there; by calls of these
+    """Whether a text that a frame makes now is printed, logged or raised there, by calls of these
     names."""
     return _is_in_error(frame) or _leads_out([*enclosing(frame)], frame, known, returned=False)
 
 
 def _is_handed_on(frame: FrameType) -> bool:
-    """Whether a text that a frame makes now is what it returns, or shown: who called it decides.
-    A method of a class that was generated has no source, and does nothing else."""
+    """Whether a text that a frame makes now is returned, or shown: then the caller's use of it
+    decides. A generated method has no source, and does nothing else."""
     nodes = [*enclosing(frame)]
     if not nodes:
         return frame.f_code.co_name in ("__repr__", "__str__")
@@ -296,8 +299,8 @@ def _leads_out(
     returned: bool,
     seen: tuple[str, ...] = (),
 ) -> bool:
-    """Whether the text that the last of these nodes makes is only shown, or `returned`: at once, or
-    by variables of the function's own that hold it, or a list of such texts."""
+    """Whether the text made by the last of these nodes is only shown, or `returned`: directly, or
+    through local variables that hold it, or a list of such texts."""
     if _shows(nodes, frame, known):
         return True
     k = len(nodes) - 1
@@ -318,7 +321,7 @@ def _leads_out(
 
 
 def _makes_text_of(around: ast.AST, inner: ast.AST, frame: FrameType) -> bool:
-    """Whether an expression is a text, or a list of texts, that consists of an inner one."""
+    """Whether an expression is a text, or a list of texts, that contains an inner one."""
     if isinstance(around, ast.IfExp):
         return inner is not around.test
     if isinstance(around, (ast.ListComp, ast.GeneratorExp)):
@@ -333,8 +336,7 @@ def _makes_text_of(around: ast.AST, inner: ast.AST, frame: FrameType) -> bool:
 
 
 def _holder(nodes: Sequence[ast.AST], k: int) -> str | None:
-    """The variable that holds the expression number `k`: `s = ...`, `s += ...`, `s.append(...)`;
-    or which is appended to there."""
+    """The variable that holds expression number `k`: `s = ...`, `s += ...` or `s.append(...)`."""
     around = nodes[k - 1] if k > 0 else None
     if isinstance(around, ast.Assign) and len(around.targets) == 1:
         return getattr(around.targets[0], "id", None)
@@ -348,8 +350,8 @@ def _holder(nodes: Sequence[ast.AST], k: int) -> str | None:
 
 
 def is_only_shown(frame: FrameType) -> bool:
-    """Whether what a frame calls now is printed or logged, or gets a name under which it is, after
-    nothing but arithmetic, methods of its own and what makes numbers and texts of it."""
+    """Whether the result of a frame's running call is printed or logged, directly or by a variable,
+    after nothing but arithmetic, its own methods, and conversions to numbers and texts."""
     nodes = [*enclosing(frame)]
     while nodes and not isinstance(nodes[-1], ast.Call):
         nodes.pop()
@@ -357,7 +359,7 @@ def is_only_shown(frame: FrameType) -> bool:
 
 
 def _is_told(nodes: list[ast.AST], frame: FrameType) -> bool:
-    """Whether the last of these nodes is told, as all around it say."""
+    """Whether the value of the last of these nodes is printed or logged by the nodes around it."""
     inner = nodes[-1]
     for node in reversed(nodes[:-1]):
         if isinstance(node, ast.Call):
@@ -372,15 +374,15 @@ def _is_told(nodes: list[ast.AST], frame: FrameType) -> bool:
 
 
 def _makes(f: ast.expr, frame: FrameType) -> bool:
-    """Whether what is called makes numbers and texts, and keeps nothing: some of Python's own, and
-    the functions of the module `time`."""
+    """Whether a callable makes numbers and texts, and stores nothing: some builtins, and the
+    functions of the module `time`."""
     if isinstance(f, ast.Name):
         return f.id in _MAKING and _is_builtin(f.id, frame)
     return isinstance(f, ast.Attribute) and _found(f.value, frame) is time
 
 
 def _found(node: ast.expr, frame: FrameType) -> Any:
-    """What a name, or an attribute of one, stands for in a frame; None of other expressions."""
+    """The value of a name, or of an attribute of one, in a frame; None for other expressions."""
     if isinstance(node, ast.Attribute):
         return inspect.getattr_static(_found(node.value, frame), node.attr, None)
     name = str(getattr(node, "id", ""))
@@ -395,7 +397,7 @@ _COMPUTING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.JoinedStr, ast.Formatte
 
 
 def _tells(call: ast.Call, frame: FrameType) -> bool:
-    """Whether this is a call of Python's own `print`, to where messages go, or of a logger."""
+    """Whether this is a call of the builtin `print` to the screen, or of a logger."""
     f = call.func
     if isinstance(f, ast.Name):
         return f.id == "print" and _is_builtin("print", frame) and not call.keywords
@@ -430,19 +432,19 @@ def _is_named_to_be_told(nodes: list[ast.AST], frame: FrameType) -> bool:
 
 
 def _is_programs(node: ast.expr, frame: FrameType) -> bool:
-    """Whether what is called is a function or a method of the program's own."""
+    """Whether a function or a method of the program's own is called."""
     found = _found(node, frame)
     code = getattr(getattr(found, "__func__", found), "__code__", None)
     return isinstance(code, CodeType) and not _is_of_library(code.co_filename)
 
 
 def _is_screen(node: ast.expr, frame: FrameType) -> bool:
-    """Whether an argument `file=` is where a program shows texts, as none is."""
+    """Whether an argument `file=` is the screen, as `None` is."""
     if isinstance(node, ast.Constant):
         return node.value is None
     return is_screen(_found(node, frame))
 
 
 def _is_text(node: ast.expr, frame: FrameType) -> bool:
-    """Whether a name stands for what collects a text, to be read later."""
+    """Whether a name is bound to a buffer that collects text, to be read later."""
     return isinstance(_found(node, frame), io.StringIO)
