@@ -1,3 +1,3 @@
-"""A frame that is followed, and what is noted of a run while its frames are: what it has made and
-drawn, what has to be undone, and what earlier traces have learned. Every instruction that is
-observed notes here what it does."""
+"""Followed frames, and the notes of a run: the objects that it has created, its random draws, the
+changes to undo if it is repeated, and facts learned by earlier traces. The handlers of instructions
+write their notes here."""

@@ -1,4 +1,4 @@
-"""The frames that are followed: what is noted of each of their instructions."""
+"""Followed frames: the handlers of their instructions are called here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tapegrad.observe.program.watching import Follower
 
 Handler = Callable[["Activation", Any], "Then | None"]
 _YIELDS = dis.opmap["YIELD_VALUE"]
-# For each place in the code: what is noted of the instruction there, and its argument.
+# For each offset of a code: the handler of the instruction, and its argument.
 Program = list["tuple[Handler, Any] | None"]
 
 
 class Activation(Follower):
-    """A frame that is followed, from its first instruction or from where it goes on."""
+    """A frame that is followed, from its first instruction or from where it resumes."""
 
     __slots__ = (
         *(
@@ -64,38 +64,38 @@ class Activation(Follower):
         known: set[str],
     ) -> None:
         self.o, self.address = o, address
-        self.entered = o.enters  # whether its caller runs an instruction that may call the user's
+        self.entered = o.enters  # whether its caller's instruction may call the user's code
         self.frame: Any = frame
         self.function = function
         self.program, self.tops, self.known = program, tops, known
-        self.stack = 0  # where the topmost operand of the running instruction is
+        self.stack = 0  # the address of the running instruction's topmost operand
         self.checks: Any = None  # see `sides/effects.py`
-        self.branches: list[Any] = []  # see `sides/branches.py`, as of the next three
+        self.branches: list[Any] = []  # see `sides/branches.py`, as for the next three
         self.returning: Any = None
-        self.sides: Any = None  # of the code that this one is part of, if it is a side run apart
-        self.lowered = 0  # how many entries of the stack aren't there then
+        self.sides: Any = None  # of the code that this is part of, if it is a side run alone
+        self.lowered = 0  # the number of stack entries missing in such a side
         self.users = o.is_users(frame)
-        self.direct: Any = None  # the code that the running instruction calls by itself
-        self.hands_on: Any = None  # the code whose result is the running look-up's, by a method
-        self.is_opaque = False  # whether the running instruction calls what isn't followed
+        self.direct: Any = None  # the code that the running instruction calls directly
+        self.hands_on: Any = None  # the code whose result the running look-up returns
+        self.is_opaque = False  # whether the running instruction calls code that isn't followed
         self.numbers = (
-            False  # whether it compares numbers and traced values, and asks for the truth
+            False  # whether the running comparison is of numbers and traced values, and tested
         )
-        self.loops: dict[int, Any] = {}  # those that may be closed, the one that goes round,
+        self.loops: dict[int, Any] = {}  # the loops that may be closed, the one whose rounds run,
         self.looping: Any = None
-        self.resting = 0, 0  # and from where to where nobody is called back: see `closed.py`
-        # The loop of which it makes a round for all, the first part of its condition, and which
-        # tests may be one: see `tracing.statements.turning`
+        self.resting = 0, 0  # and the offsets without callbacks: see `closed.py`
+        # The loop of which it runs a round for all, the first part of its condition, and the tests
+        # that may be one: see `tracing.statements.turning`.
         self.turning: Any = None
         self.asked: Any = None
         self.tests: Any = None
-        # Of the `for` statements of which it makes such a round: where what an error in it leads to
-        # begins, in this frame, and what is done there, or where the frame ends
+        # For the `for` statements of which it runs such a round: the offset of this frame's handler
+        # of an error, and the function to call there, or when the frame ends.
         self.leaving: list[tuple[int, Callable[[], Any]]] = []
-        self.then: Then | None = None  # what is noted when the running instruction is done
+        self.then: Then | None = None  # called when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Python calls this before each instruction, and when the frame ends or raises."""
+        """Python's callback before each instruction, and when the frame ends or raises."""
         at = frame.f_lasti >> 1
         o, instruction = self.o, self.program[at]
         if self.then is None and event == "opcode" and o.effects is None and o.lent is None:
@@ -106,7 +106,7 @@ class Activation(Follower):
                     self.then = instruction[0](self, instruction[1])
                 except Exception as error:
                     o.fault(error)
-            return None  # it goes on being called
+            return None  # the trace function stays
         if event == "exception":
             _end_by(arg[1])
             if self.leaving and of_handler(arg[1], arg[2]) is not None:
@@ -127,8 +127,8 @@ class Activation(Follower):
                 self.branches[-1].left(self, arg)
             o.returned(frame, arg)
             o.enters = self.entered
-            self.frame = self.function = None  # which holds this activation
-            if self.leaving and frame.f_code.co_code[frame.f_lasti] != _YIELDS:  # by an error
+            self.frame = self.function = None  # `function` holds this activation
+            if self.leaving and frame.f_code.co_code[frame.f_lasti] != _YIELDS:  # ended by an error
                 self.leaving[-1][1]()
             return None
         if event == "opcode":
@@ -152,8 +152,9 @@ class Activation(Follower):
         return None
 
     def _interrupted(self) -> None:
-        """A signal's handler has raised an error in a loop: it is the program's, and no reason to
-        trace the loop again. A program that catches it there gets an error in its place."""
+        """Record that a signal's handler has raised an error in a loop. The error belongs to the
+        program, and is no reason to trace the loop again. If the program catches it there, the
+        trace ends with an error."""
         self.leaving.clear()
         for trace in dispatch.running():
             trace.unfinished = trace.unfinished or TraceError(
@@ -163,13 +164,13 @@ class Activation(Follower):
             )
 
     def rest(self, first: int, last: int) -> None:
-        """Between these places Python calls back at each line only."""
+        """Have Python call back at each line only, between these offsets."""
         frame = self.frame
         self.resting = 2 * first, 2 * last
         frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = self.rests, False, True
 
     def rests(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Python calls this at each line, and when the frame ends or raises."""
+        """Python's callback at each line of a closed loop, and when the frame ends or raises."""
         first, last = self.resting
         if event == "line" and first <= frame.f_lasti <= last:
             return None
@@ -177,7 +178,7 @@ class Activation(Follower):
         return None if event == "line" else self.step(frame, event, arg)
 
     def looked_up(self, result: Any) -> None:
-        """A look-up by a method is done."""
+        """Record that a look-up by a method is done."""
         self.hands_on = None
 
     def top(self, k: int = 0) -> Any:
@@ -186,8 +187,8 @@ class Activation(Follower):
 
 
 def _end_by(error: Any) -> None:
-    """What a trace can't follow ends it, though the program catches the error: plain NumPy goes on
-    there. One that has ended an inner trace is an error like others."""
+    """End the trace by an error that tracing can't follow, even if the program catches it: plain
+    NumPy has no such error. An error that has ended an inner trace is an ordinary one."""
     if isinstance(error, TraceError) and not error.may_be_caught:
         trace = dispatch.trace()
         if trace is not None:

@@ -1,6 +1,5 @@
-"""Whether a program may catch an error: what later calls do elsewhere than where it stands would
-raise it elsewhere, too.
-"""
+"""Whether a program may catch an error. A call that is moved to a later point of the program would
+raise its error there, too."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from tapegrad.observe.activations.activation import Activation
 
 
 def is_caught(a: Activation) -> bool:
-    """Whether the program may catch an error that is raised here. The statement `with` doesn't,
-    where its object is a later value; nor does `finally`."""
+    """Whether the program may catch an error raised here. A `with` statement whose object is a
+    later value doesn't catch it; nor does `finally`."""
     frame = a.frame
     while getattr(frame.f_trace, "__self__", None) is not None:
         code, at = frame.f_code, frame.f_lasti
@@ -28,8 +27,9 @@ def is_caught(a: Activation) -> bool:
 
 
 def _handler_around(code: CodeType, at: int) -> tuple[int, bool] | None:
-    """The innermost handler of what is raised at an instruction: the one before what it protects,
-    and whether it may catch anything."""
+    """The innermost handler of errors raised at an instruction: the offset just before the
+    instructions that it protects, and whether it may catch an error. None if there is no
+    handler."""
     rows = _handlers_of(code)
     target = next((row[2] for row in rows if row[0] <= at < row[1]), None)
     if target is None:
@@ -46,7 +46,7 @@ def _handlers_of(code: CodeType) -> list[tuple[int, int, int]]:
 
 @lru_cache(maxsize=256)
 def _catches(code: CodeType, target: int) -> bool:
-    """Whether a handler may end otherwise than by raising the error again."""
+    """Whether a handler may end without raising the error again."""
     for i in instructions_of(code):
         if i.offset < target:
             continue

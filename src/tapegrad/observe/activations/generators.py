@@ -1,4 +1,4 @@
-"""Generators of random numbers: what is noted where one is made, and where one draws."""
+"""Records of random generators: where one is created, and where one draws."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tapegrad.observe.program.frames import MISSING
 from tapegrad.observe.program.source import is_told
 from tapegrad.primitives.base import Value
 
-_SETTING = ("seed", "set_state", "setstate")  # the methods that set what is drawn next
+_SETTING = ("seed", "set_state", "setstate")  # methods that set the state
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
 def generator_of(f: Any, args: Sequence[Any]) -> Any:
-    """The generator of random numbers of which a method is called; None if it is none."""
+    """The random generator whose method `f` is; None if `f` is no such method."""
     if f is randomness.seed():
         return randomness.numpys()
     held = getattr(f, "__self__", None) if type(f) in (types.MethodType, *_BOUND) else None
@@ -37,12 +37,12 @@ def generator_of(f: Any, args: Sequence[Any]) -> Any:
 
 
 def generator_drawn_from(a: Activation, f: Any, args: Sequence[Any]) -> Any:
-    """The generator of a method in whose place something stands that records what it draws; None if
-    it is called as it is."""
+    """The generator of a method call whose draws are recorded by a replacement; None if the method
+    is called as it is."""
     generator = generator_of(f, args)
     if not a.users or not is_generator(generator):
         return None
-    # One that was made on the way, of a seed, draws the same numbers at each call
+    # A generator created from a seed during the run draws the same numbers at each call.
     trace, traced = dispatch.trace(), any(isinstance(x, (Value, list, tuple)) for x in args)
     in_rounds = trace is not None and trace.drawing is not None
     known = in_rounds or a.o.is_outside(generator) or a.o.stream_of(generator) is not None
@@ -50,7 +50,7 @@ def generator_drawn_from(a: Activation, f: Any, args: Sequence[Any]) -> Any:
 
 
 def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> None:
-    """A generator of random numbers, or what one is made of, was made."""
+    """Record that a random generator, or a bit generator, was created."""
     o.quiet = False
     if seeded and not any(id(x) in o.unseeded for x in args):
         return
@@ -62,8 +62,8 @@ def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> No
 
 
 def draws_unseeded(o: Notes, generator: Any) -> None:
-    """A generator that was made without a seed draws: other numbers at each call. What Python's own
-    library draws so, for names of files and locks, is no part of a result."""
+    """Record a draw from a generator without a seed: it has other numbers at each call. Draws by
+    Python's library, for names of files and locks, don't affect results, and aren't refused."""
     frame: Any = None if o.running is None else o.running.frame
     o.reads.lost(type(generator).__name__, advice_about_draw(frame))
     while frame is not None and frame.f_globals.get("__name__") == "random":
@@ -73,7 +73,7 @@ def draws_unseeded(o: Notes, generator: Any) -> None:
 
 
 def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """A method of a generator of random numbers; `args` begin with the generator."""
+    """Record a call of a generator's method; `args` begin with the generator."""
     if (
         f.__name__ in _SETTING
         and o.reads.place(args[0]) is None
@@ -90,13 +90,13 @@ def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         return then if f.__name__ == "seed" else both(o.taken([*args[1:], *kwargs.values()]), then)
     if id(args[0]) in o.unseeded:
         draws_unseeded(o, args[0])
-    note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
+    note = o.taken([*args[1:], *kwargs.values()])  # later draws depend on these
     return both(note, o.draws(args[0]))
 
 
 def taken_by_a_derivative(o: Notes, values: Sequence[Any]) -> Then | None:
-    """A derivative is called with these. Which generators are among them makes no difference to it,
-    and draws are noted where they are made."""
+    """Record that a derivative is called with these values. It doesn't matter which generators are
+    among them, and draws are recorded where they happen."""
     values = [x for x in values if not is_watched(x)]
     o.drawn_from = {id(x) for x in flatten(values)[0] if is_generator(x)}
     try:

@@ -1,5 +1,5 @@
-"""Values that each call makes anew after its result, and the calls that they come from: see
-`waiting/afterwards.py`."""
+"""Later values: objects that each call creates anew after its result, and the calls that create
+them. See `waiting/afterwards.py`."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from tapegrad.primitives.base import Value
 
 
 class Text(str):
-    """A text that each call makes anew."""
+    """A text that each call creates anew."""
 
 
 @dataclass(eq=False)
 class AtTheTime:
-    """A traced value as it is at one moment: its operand, and the value that the trace sees."""
+    """A traced value at one moment: its operand, and the value that the trace sees."""
 
     operand: Any
     value: Any
@@ -63,9 +63,9 @@ class AtTheTime:
 
 
 class Later:
-    """A call `f(*args, **kwargs)`, with its arguments as they were then: traced values by their
-    variables, later values by their calls. `has_effect` says that each call makes it, whether or
-    not what it returns is kept, and `draws` that it is a plot's."""
+    """A call `f(*args, **kwargs)` with its arguments at that time: traced values by their
+    variables, later values by their calls. If it `has_effect`, each call makes it, whether or not
+    the result is stored. `draws` is set for calls of plotting packages."""
 
     __slots__ = ("args", "draws", "f", "has_effect", "kwargs", "number", "src", "word")
 
@@ -78,10 +78,10 @@ class Later:
         self.src: Source | None = user_source()
 
     def getstate(self) -> None:
-        """It draws from nothing: see `randomness.state_of`."""
+        """None: it draws from no generator, see `randomness.state_of`."""
 
     def again(self) -> Any:
-        """What it gives now, where it depends on clocks alone."""
+        """The result of the call now, where it depends on clocks alone."""
         made: dict[Later, Any] = {}
         for call in sorted(calls_in([self]), key=lambda call: call.number):
             args, kwargs = _filled(call.args, made), _filled(call.kwargs, made)
@@ -90,7 +90,7 @@ class Later:
 
 
 def calls_in(values: Sequence[Any]) -> set[Later]:
-    """The calls that values come from, and those before them."""
+    """The calls that values come from, directly and indirectly."""
     return {x for x in held_in(values) if isinstance(x, Later)}
 
 
@@ -109,8 +109,8 @@ def held_in(values: Sequence[Any]) -> set[Any]:
 
 
 def read_back(o: Notes) -> None:
-    """Something is read that may hold what the run has written before. No derivative goes through
-    it: neither by values that were passed to such calls, nor by those that texts were made of."""
+    """Record a read that may return what the run has written before. The written values have no
+    derivative any more: those passed to later calls, and those that texts were made of."""
     for trace, operand, src in o.sent:
         _end(o, trace, operand, f"what a traced value is written to{at_source(src)} is read again")
     for trace, guard in of_texts():
@@ -118,15 +118,17 @@ def read_back(o: Notes) -> None:
 
 
 def text_in_list(o: Notes, later: Later, text: str) -> None:
-    """A text is one of a list that such a call gives. Nobody guards it, as one that is shown."""
+    """Record that a text is an item of a list that a later call returns. It isn't guarded, like a
+    text that is shown."""
     for x in held_in([later]):
         if isinstance(x, AtTheTime):
             o.trace.shown.append(Shown(x.operand, x.value, text, later.src))
 
 
 def pass_texts(a: Activation, f: Any, values: Sequence[Any], as_one: bool = False) -> None:
-    """Texts are passed to what may make numbers of them (`float`, `eval`, `np.array`, another
-    process; a package's function that is `as_one`). No derivative goes through these."""
+    """Record that texts are passed to code that may turn them into numbers: `float`, `eval`,
+    `np.array`, another process, or a package's function that is followed `as_one` step. Their
+    values have no derivative any more."""
     if not _holds_errors(f):
         read_error(a, values)
     o = a.o
@@ -149,9 +151,9 @@ def pass_texts(a: Activation, f: Any, values: Sequence[Any], as_one: bool = Fals
 
 
 def read_error(a: Activation, values: Sequence[Any], name: str = "") -> None:
-    """What shows a traced value may be read out of an error that is among these values, or out of
-    its attribute of this name. Each call traces anew what is computed with that; not so what is
-    only shown again."""
+    """Record that code may read a traced value's text from an error among these values, or from the
+    error's attribute `name`. The function is then traced at each call, unless the text is only
+    shown again."""
     for x in parts_of(values) if that_are_shown() else ():
         is_read = isinstance(x, BaseException) and may_show(_held_by(x, name))
         if is_read and not is_to_show(a.frame, SHOWING):
@@ -159,7 +161,8 @@ def read_error(a: Activation, values: Sequence[Any], name: str = "") -> None:
 
 
 def _held_by(x: BaseException, name: str) -> list[Any]:
-    """What an error holds, or an attribute of it; nothing of a method, which is followed."""
+    """The contents of an error, or of an attribute of it. Nothing for a method, which is
+    followed."""
     if name in ("", "__str__", "__repr__", "__reduce__"):
         return [*x.args, *vars(x).values()]
     in_class = found_in_class(type(x), name)
@@ -171,7 +174,7 @@ _IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 def _holds_errors(f: Any) -> bool:
-    """Whether what is called only looks at an error's type, or holds it; or is followed."""
+    """Whether a callable reads only an error's type, or stores the error, or is followed."""
     if isinstance(f, type):
         return issubclass(f, (type, BaseException, *CONTAINERS))
     if type(f) in (types.FunctionType, types.MethodType) or id(f) in _LOOKING_AT_TYPES:
@@ -183,7 +186,7 @@ _LOOKING_AT_TYPES = {*map(id, (isinstance, issubclass, callable, hasattr, id))}
 
 
 def may_show(values: Sequence[Any]) -> bool:
-    """Whether a piece of a text that shows a traced value is in one of these."""
+    """Whether one of these values contains part of a text that shows a traced value."""
     shown = that_are_shown()
     pieces = {x for text in _texts_in(values) for x in _PIECE.findall(text)} if shown else ()
     return any(told.text is None or x in told.text for x in pieces for _, told in shown)
@@ -193,7 +196,7 @@ _PIECE = re.compile(r"\d+|inf|nan")
 
 
 def _texts_in(values: Sequence[Any]) -> Iterator[str]:
-    """The texts among values, in containers, arrays, and what is read as a file."""
+    """The texts among values, in containers and arrays, and in objects that are read as files."""
     for x in parts_of(values):
         if isinstance(x, (io.StringIO, io.BytesIO)):
             x = "" if x.closed else x.getvalue()
@@ -209,8 +212,9 @@ _A_TEXT = "the text of a traced value"
 
 
 def _keep_texts(f: Any, values: Sequence[Any]) -> bool:
-    """Whether a callable that is passed these values makes no number of a text among them, unseen:
-    Python code, which is followed, and what is known to look texts up, to hold or to show them."""
+    """Whether a callable that is passed these values turns no text among them into a number,
+    unseen. That holds for Python code, which is followed, and for code that only looks texts up,
+    stores or shows them."""
     if f is isinstance or f is issubclass:
         return True
     return all(_keeps_texts(x) for x in (f, *values) if callable(x))
@@ -250,12 +254,12 @@ def _keeps_texts(f: Any) -> bool:
 _NUMERIC = (int, float, complex, np.ndarray, np.generic)
 _ENCODER = _json.make_encoder
 _LOOKING = (type, object, super, enumerate, filter, map, reversed, slice, zip, _ENCODER)
-_MAKING = ("math", "cmath", "_statistics", "_struct", "binascii", "zlib")  # numbers, or other bytes
+_MAKING = ("math", "cmath", "_statistics", "_struct", "binascii", "zlib")  # make numbers, or bytes
 _OF_PATHS = ("open", "stat", "lstat", "access", "listdir", "scandir", "readlink", "getcwd")
 
 
 def _end(o: Notes, trace: Any, operand: Any, fact: str) -> None:
-    """No derivative goes through a traced value any more, by this fact."""
+    """Forbid derivatives through a traced value; `fact` is the reason."""
     if (trace, operand) in o.ended:
         return
     o.ended.add((trace, operand))
@@ -270,7 +274,7 @@ def _end(o: Notes, trace: Any, operand: Any, fact: str) -> None:
 
 
 def _filled(x: Any, made: dict[Later, Any]) -> Any:
-    """Arguments with what calls have given in their places."""
+    """Arguments with the results of later calls filled in."""
     if isinstance(x, Later):
         return made[x]
     if type(x) in (list, tuple):
@@ -278,15 +282,16 @@ def _filled(x: Any, made: dict[Later, Any]) -> Any:
     return {k: _filled(y, made) for k, y in x.items()} if type(x) is dict else x
 
 
-# ---- where a trace is made again
+# ---- repeated traces
 
 
 def now_of(
     o: Notes, later: Later, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Callable[[], Any]:
-    """What makes the call in the trace. Where a trace is made again, the first ones that have an
-    effect are done, and give what they gave; a file that was closed is opened to be written on.
-    What has gone since, with a folder for a while, is done once more."""
+    """The function that makes the call in this trace. In a repeated trace, the first calls with an
+    effect are already made, and their former results are returned. A file that was closed is opened
+    to append. A call whose file has disappeared since, with a temporary folder for instance, is
+    made again."""
     k, left = len(o.done), left_by([*args, *kwargs.values()])
     if later.has_effect and k < len(o.known):
         word, known, found = o.known[k]
@@ -304,15 +309,15 @@ def now_of(
 
 
 def left_by(values: Sequence[Any]) -> dict[str, bool]:
-    """The files and folders that values name, and whether they are there. What goes to an open file
-    names no other."""
+    """The files and folders that values name, and whether they exist. A call that writes to an open
+    file names only that."""
     values = values[:1] if values and is_file(type(values[0])) else parts_of(values)
     named = [x for x in values if type(x) is not str or os.sep in x]
     return {path: os.path.exists(path) for path in filter(None, map(path_of, named))}
 
 
 def parts_of(values: Sequence[Any]) -> list[Any]:
-    """Arguments, and what is in lists, tuples and dicts among them."""
+    """Arguments, and the contents of lists, tuples and dicts among them."""
     found: list[Any] = []
     for x in values:
         found.append(x)
@@ -329,7 +334,7 @@ def is_later(o: Notes, x: Any) -> bool:
 
 
 class Attribute:
-    """An attribute, by its name."""
+    """A look-up of an attribute, by its name."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.__qualname__ = name
@@ -339,7 +344,7 @@ class Attribute:
 
 
 class Method:
-    """A method, by its name: that of another object at each call."""
+    """A call of a method, by its name: of another object at each call."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.__qualname__ = name
@@ -349,7 +354,7 @@ class Method:
 
 
 class Formatting:
-    """What an f-string makes of a value: `{x!r:spec}` where the conversion is `repr`."""
+    """The text that an f-string makes of a value: `{x!r:spec}` if the conversion is `repr`."""
 
     __name__ = __qualname__ = "an f-string"
     __module__ = ""
@@ -362,5 +367,5 @@ class Formatting:
 
 
 def joining(*texts: str) -> str:
-    """An f-string of these parts."""
+    """The f-string of these parts."""
     return "".join(texts)

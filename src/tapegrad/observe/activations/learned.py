@@ -1,5 +1,5 @@
-"""What was found out about places in codes, by traces that went for nothing or that had to be made
-again: later traces go by it."""
+"""Facts about places in codes, learned by traces that were discarded or repeated, and used by later
+traces."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ AT_ONCE = "a change is made where it stands, since the program looks at what it 
 
 @kept_by_code
 def places(code: CodeType, what: str) -> set[int]:
-    """The places in a code of which this is known."""
+    """The offsets in a code for which this fact is known."""
     return set()

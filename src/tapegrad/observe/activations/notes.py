@@ -1,7 +1,7 @@
-"""What is noted of a run's own names: globals, cells, and whose code it is.
+"""The notes of a run, with its reads of names: globals, cells, and whose code runs.
 
-`Notes` is what the notes of single instructions and calls are written to; `observer.Observer` is
-one that follows frames.
+Handlers of instructions and calls write to `Notes`; `observer.Observer` is the subclass that
+follows frames.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
 
 class Running(Protocol):
-    """A frame that is followed: whose code it runs, and where its topmost operand is."""
+    """A followed frame: whose code it runs, and the address of its topmost operand."""
 
     frame: Any
     stack: int
@@ -47,87 +47,87 @@ class Running(Protocol):
 
 
 class Notes(Uses):
-    """Notes what a run reads. `arguments` are the pair (args, kwargs) of the call that is traced,
-    and `home` is the folder of the user's program."""
+    """Records what a run reads. `arguments` is the pair (args, kwargs) of the traced call, and
+    `home` the folder of the user's program."""
 
     def __init__(self, home: str, label: str, arguments: Any) -> None:
         super().__init__(home, label)
         self.home = home
         self.arguments: Any = arguments
-        self.code: Any = None  # that of the function that is traced
-        self.told = self.silent = 0  # how often it has printed; how often it did before, in vain
-        # Calls that have an effect outside: name, files, and what they gave; those of a run before
-        # that went for nothing
+        self.code: Any = None  # the traced function's code
+        self.told = self.silent = 0  # how often it has printed; and before, in a discarded run
+        # Calls with an effect outside: name, files and result; and those of a run before, which was
+        # discarded.
         self.done: list[tuple[str, dict[str, bool], Any]] = []
         self.known: list[tuple[str, dict[str, bool], Any]] = []
-        self.redone: set[str] = set()  # files that are made once more
-        self.quiet = False  # while something runs that knows what it does
-        self.logs = 0, 0  # the frame that calls a logger, by its id, and where: see `logged.told`
-        self.in_schema = False  # while one of pydantic's checks a model
+        self.redone: set[str] = set()  # files that are written again
+        self.quiet = False  # while code runs whose reads are known
+        self.logs = 0, 0  # the frame that calls a logger, by id, and its offset: see `logged.told`
+        self.in_schema = False  # while pydantic validates a model
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Location, int]] = {}
-        self.functions: dict[int, Any] = {}  # whose frames were followed
-        self.gone_into: set[int] = set()  # closures of tapegrad's own whose cells were looked into
-        self.made: set[CodeType] = set()  # of functions that were made on the way
+        self.functions: dict[int, Any] = {}  # functions whose frames were followed
+        self.gone_into: set[int] = set()  # closures of tapegrad's own whose cells were recorded
+        self.made: set[CodeType] = set()  # codes of functions created by the run
         self._users_code: dict[CodeType, bool] = {}
         self._globals: dict[int, Location] = {}  # a function of each module, by the id of its names
         self._codes: dict[tuple[int, int], Any] = {}
-        self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
+        self.asked: dict[tuple[int, str], Any] = {}  # modules whose attributes were looked up
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
-        self.running: Running | None = None  # the last one that called something
-        self.apart: Any = None  # a side of a branch that is run by itself: see `sides/branches.py`
-        # Generators of random numbers that the run has drawn from, and their states before; what
-        # it has drawn that becomes inputs: see `tracing.frontend.python.draws`
+        self.running: Running | None = None  # the last activation that made a call
+        self.apart: Any = None  # a side of a branch that is run alone: see `sides/branches.py`
+        # Random generators that the run has drawn from, with their states before; and the draws
+        # that become inputs: see `tracing.frontend.python.draws`.
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
         self.ahead: dict[int, Any] = {}  # by the ids of bits: see `tracing.statements.streams`
-        self.unseeded: dict[int, Any] = {}  # made without a seed, by id
-        # What became inputs of what was found outside, by its place: see `tracing.outside.found`
+        self.unseeded: dict[int, Any] = {}  # generators created without a seed, by id
+        # Inputs made of values that were found, by place: see `tracing.outside.found`.
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
         self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
-        self.again = False  # whether later calls do again what the run does outside
-        self.waiting: Callable[[], None] | None = None  # makes the changes that wait for its end
-        self.trace: Any = None  # that of the run
-        # The arrays that are lent to it, and which may be: see `tracing.outside.lent`
+        self.again = False  # whether later calls repeat the run's effects
+        self.waiting: Callable[[], None] | None = None  # makes the changes postponed to its end
+        self.trace: Any = None  # the trace of the run
+        # The arrays that are lent to it: see `tracing.outside.lent`.
         self.lent: Any = None
         self.choices: Any = None
         self.clocks = Clocks()
         self.undoing = Undoing()
         self.questions = Questions(self.reads)
-        # Calls of installed packages' functions: see `observe.packages.libraries`
-        self.roots: set[CodeType] = set()  # of functions that are traced in this run
-        self.library: Any = None  # the one that is followed
-        self.step: Any = None  # the one of SciPy's that is about to be made
-        self.sites: list[tuple[set[int], int]] = []  # where they are
-        self.back: list[tuple[set[int], int]] = []  # a place where that can't be done
-        self.passed: list[Any] = []  # what those that each call makes anew were passed
-        self.unfollowed = False  # whether one couldn't be followed
-        # Whether one couldn't be made anew, since it was passed what another one has changed
+        # Calls of functions of installed packages: see `observe.packages.libraries`.
+        self.roots: set[CodeType] = set()  # codes of functions traced in this run
+        self.library: Any = None  # the call that is followed
+        self.step: Any = None  # a SciPy call that is about to be made
+        self.sites: list[tuple[set[int], int]] = []  # the places of the calls
+        self.back: list[tuple[set[int], int]] = []  # a place where it can't be repeated
+        self.passed: list[Any] = []  # arguments of repeated calls
+        self.unfollowed = False  # whether a call couldn't be followed
+        # Whether a call can't be repeated, since its argument was changed by another one.
         self.barred = False
-        self.failed_inside = False  # whether the last one has raised
-        self.is_nested = False  # whether this run is part of another one that is observed
+        self.failed_inside = False  # whether the last call has raised an error
+        self.is_nested = False  # whether this run is part of another observed run
         self.drawing: Any = None  # the generator of the draw that is about to be made
-        # What is only kept so far, by id, and what it is: dates, and what each call makes anew
+        # Values that were only stored so far, by id: dates, and results of repeated calls.
         self.dates: dict[int, tuple[Any, str, str, Any]] = {}
-        # Traced values that such calls are passed: trace, operand and line; and those among them
-        # that no derivative goes through any more
+        # Traced values passed to repeated calls: trace, operand and line; and those among them that
+        # have no derivative any more.
         self.sent: list[tuple[Any, Any, Any]] = []
         self.ended: set[Any] = set()
-        # Threads and pools that do their work in turn, what their threads have of their own, and
-        # which are at work: see `observe.waiting.threads`
+        # Threads and pools whose work is done in turn, the state of each thread, and those at work:
+        # see `observe.waiting.threads`.
         self.threads: dict[int, tuple[Any, Any]] = {}
         self.workers: list[Any] = []
-        self.pending: list[Any] = []  # what waits until the run waits for it
+        self.pending: list[Any] = []  # work that is done when the run waits for it
         self.ran: dict[int, Any] = {}
         self.screens = sys.stdout, sys.stderr
-        self.streams: dict[int, Any] = {}  # others, to which what is shown has gone
-        self.managed: set[tuple[int, int]] = set()  # `with` statements of such
-        self.asked_rows: list[Any] = []  # tuples that stand for others, and were compared: where
-        self.laters = 0  # how many calls there were that each call makes anew
-        self.effects: Any = None  # what the run changes, from the first test of a loop on
+        self.streams: dict[int, Any] = {}  # other streams that were printed to
+        self.managed: set[tuple[int, int]] = set()  # `with` statements of these values
+        self.asked_rows: list[Any] = []  # where tuples of inputs were compared
+        self.laters = 0  # the number of calls that each call repeats
+        self.effects: Any = None  # the run's changes, counted from the first test of a loop on
 
     def forget(self) -> None:
-        """Drop what is held, so that no id of it is given away."""
+        """Release all references that were held to keep ids unique."""
         self._globals.clear()
         self.asked.clear()
         self.cells.clear()
@@ -144,7 +144,7 @@ class Notes(Uses):
         self.known = []
         if self.lent is not None:
             self.lent.forget()
-            self.reads.looked_at = lambda x: None  # which holds this
+            self.reads.looked_at = lambda x: None  # it holds this object
         self.waiting = None
         self.running = self.trace = self.lent = self.choices = self.arguments = None
 
@@ -156,7 +156,7 @@ class Notes(Uses):
         return super().taken(given, whole)
 
     def held_by(self, values: Iterable[Any]) -> Then | None:
-        """A library takes all that these values hold. Which objects they are it doesn't ask."""
+        """Record that a library reads all contents of these values, but not their identity."""
         with self.identities.aside():
             return self.taken(values, whole=True)
 
@@ -171,12 +171,12 @@ class Notes(Uses):
         super().kind(x)
 
     def date(self, x: Any) -> None:
-        """A package has asked for the date, to keep it, as long as nothing is done with it."""
+        """Record that a package has queried the date: the tape is used once if the date is used."""
         self.dates[id(x)] = x, "the time", OF_TIME, None
 
     def later(self, x: Any, call: Any, advice: str, refusal: TapegradError | None) -> None:
-        """Each call makes this anew, by a call like this one: see `later.py`. Where something else
-        is done with it, that is refused, or the function traced at each call."""
+        """Record that each call creates this object anew, by a call like this one: see `later.py`.
+        Other uses of the object are refused, or have the function traced at each call."""
         self.dates[id(x)] = x, call.word, advice, refusal
         self.reads.anew[id(x)] = x, call
 
@@ -192,15 +192,15 @@ class Notes(Uses):
         super().shallow(x)
 
     def _gone_through(self, x: Any) -> None:
-        """All of a container is about to be read."""
+        """Record that all of a container is about to be read."""
         frame = None if self.running is None else self.running.frame
         if frame is not None:
             self.reads.reader = places(frame.f_code, GONE_THROUGH), frame.f_lasti
         dispatch.open_if_bounded(self, x)
 
     def gone_through(self, given: Iterable[Any]) -> list[Any]:
-        """The arguments of a function but for containers: it looks at their items, and not at what
-        these hold."""
+        """The arguments of a function without the containers. Of these the function reads the
+        items, but not the items' contents."""
         others = []
         for x in given:
             if type(x) in CONTAINERS:
@@ -211,10 +211,10 @@ class Notes(Uses):
         return others
 
     def found_at(self, place: Location, at: Any, value: Any) -> Any:
-        """An attribute or item that a library's function looks up, or what stands for it: where it
-        was another one at a later call, it is an input."""
+        """The attribute or item that a library's function looks up. If it was another one at a
+        later call, it is made an input, and the traced value is returned."""
         x, running, (what, key) = place.x, self.running, at
-        by_code = running is not None and running.frame is not None  # and not by SciPy's solvers
+        by_code = running is not None and running.frame is not None  # not by SciPy's solvers
         if by_code and dispatch.found(running, "", key, lambda: place, at) is not None:
             return self.found[id(x), at][1]
         if what == "attr":
@@ -228,15 +228,15 @@ class Notes(Uses):
         super().changes(x)
 
     def refuse(self, error: TapegradError) -> None:
-        """What the trace ends with. A package's function that does with plain values what can't be
-        traced is no fault of the program: that is called by each call then."""
+        """Store the error that the trace ends with. If a package's function fails on tracers of
+        plain values, the program isn't at fault: each call will call that function instead."""
         if self.library is None:
             super().refuse(error)
         else:
             self.reads.lost("what an installed package's function does")
 
     def fault(self, error: Exception) -> None:
-        """An error of the observer's own: the tape is used once."""
+        """Record an error of the observer itself: the tape is used once."""
         let_through(error)
         strict = STRICT and not self.reads.never
         self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
@@ -245,7 +245,7 @@ class Notes(Uses):
             self.refuse(fault.with_traceback(error.__traceback__))
 
     def shown(self) -> None:
-        """Something is shown, by a stream that the run may have put in the place of Python's."""
+        """Record output: the run may have replaced Python's streams."""
         for stream, before in zip((sys.stdout, sys.stderr), self.screens, strict=True):
             if stream is before or getattr(stream, "name", "") == os.devnull:
                 continue
@@ -254,15 +254,15 @@ class Notes(Uses):
             self.streams[id(stream)] = stream
 
     def classes(self, kind: type) -> None:
-        """What a class is, or has, was asked."""
+        """Record that a class's identity or attributes are queried."""
         if CALM[kind]:
             return
         self.kind(kind)
-        if type(kind) is abc.ABCMeta:  # somebody may register with it
+        if type(kind) is abc.ABCMeta:  # classes may be registered with it
             self.reads.found("cache_token()", abc.get_cache_token(), kind.__name__)
 
     def loaded(self, name: str, module: Any) -> None:
-        """A module was imported; `name` is what `sys.modules` has it under."""
+        """Record the import of a module; `name` is its key in `sys.modules`."""
         if not name:
             self.reads.lost(f"import {module.__name__}")
             return
@@ -272,8 +272,8 @@ class Notes(Uses):
     # ---- names
 
     def is_users(self, frame: FrameType) -> bool:
-        """Whether a frame's code is part of the user's program; a text that was run, as `dataclass`
-        does, is of the module that it was run in."""
+        """Whether a frame's code is part of the user's program. Code generated from a text, as by
+        `dataclass`, belongs to the module that it runs in."""
         code = frame.f_code
         known = self._users_code.get(code)
         if known is None:
@@ -282,17 +282,17 @@ class Notes(Uses):
                 file = frame.f_globals.get("__file__", file)
             users = is_users_file(file, self.home)
             if users and "__name__" not in frame.f_globals:
-                # SciPy gives its distributions methods that it makes in this way
+                # SciPy generates methods of its distributions in this way.
                 if code.co_argcount:
                     kind: Any = type(frame.f_locals.get(code.co_varnames[0]))
                     users = not is_scipys(kind)
-                elif frame.f_back is not None:  # a text belongs to who runs it
+                elif frame.f_back is not None:  # generated code belongs to its caller
                     users = self.is_users(frame.f_back)
             known = self._users_code[code] = users
         return known
 
     def globals_place(self, held: dict[str, Any]) -> Location:
-        """The place of a module's names."""
+        """The place of a module's dict of names."""
         place = self.reads.place(held)
         if place is None:
             function = self._globals.get(id(held))
@@ -303,24 +303,24 @@ class Notes(Uses):
         return place
 
     def frame_globals(self) -> dict[str, Any]:
-        """The names of the module whose code is running."""
+        """The dict of names of the module whose code is running."""
         return self.running.frame.f_globals if self.running is not None else {}
 
     def cell(self, cell: Any, name: str, function: Any) -> None:
-        """What a cell holds is read."""
+        """Record a read of a cell."""
         known = self.cells.get(id(cell))
         if known is None:
-            return  # made on the way
+            return  # created by the run
         place, k = known
         try:
             value = cell.cell_contents
-        except ValueError:  # Python raises, which the program may catch
+        except ValueError:  # Python will raise it, and the program may catch it
             self.reads.read(place, ("cell", k), f"is_empty({{}}.__closure__[{k}])", True, name)
             return
         self.reads.read(place, ("cell", k), f"{{}}.__closure__[{k}].cell_contents", value, name)
 
     def name(self, held: dict[str, Any], name: str) -> None:
-        """A global name is read."""
+        """Record a read of a global name."""
         place = self.reads.place(held)
         if place is None:
             if any(held is made for made in self.made_globals):
@@ -339,7 +339,7 @@ class Notes(Uses):
             )
 
     def _builtin(self, held: dict[str, Any], name: str) -> None:
-        """A name of Python's own is read, or one that somebody has added to those."""
+        """Record a read of a builtin, or of a name that was added to the builtins."""
         known = held.get("__builtins__", builtins)
         names = vars(known) if isinstance(known, ModuleType) else known
         if name in names:
@@ -351,14 +351,14 @@ class Notes(Uses):
             self.reads.absent(place, name, "{}")
 
     def of_code(self, frame: FrameType, program_of: Callable[[CodeType], Any]) -> Any:
-        """What is noted of each instruction of a frame's code, by `program_of`, where topmost
-        operands are, and the global names that it has read. A name is read once, so that what is
-        noted of it goes from this list."""
+        """For a frame's code: the handlers of its instructions, the positions of topmost operands,
+        and the global names that were read. A name needs one record, so its handler is removed from
+        the list."""
         key = id(frame.f_code), id(frame.f_globals)
         known = self._codes.get(key)
         if known is None:
             program, tops = program_of(frame.f_code)
-            known = self._codes[key] = [*program], tops, set(), frame.f_code  # which is held
+            known = self._codes[key] = [*program], tops, set(), frame.f_code  # keeps the code alive
         return known
 
     def operands(self, values: Iterable[Any]) -> Then | None:
@@ -367,18 +367,19 @@ class Notes(Uses):
             self.undoing.goes_on(self.reads, x)
             if id(x) in self.streams:
                 self.reads.lost("what is shown", OF_STREAMS)
-        # Of others `==` may ask which object it is
+        # The `==` of other objects may compare identities.
         plain: Any = object.__eq__
         compared = all(type(x).__eq__ is not plain for x in given)
         with self.identities.aside(compared):
             return super().operands(given)
 
-    # ---- which object it is
+    # ---- identity of objects
 
     def stand_in(self, x: Any) -> Then:
-        """`type(x)` of a traced value gives what `x` stands for, to installed packages, too.
-        Python's library gets the tracer's class, which it asks for a method; array-api-compat, too,
-        which would take NumPy's namespace for an ndarray's, and not ask the array."""
+        """The recorder of `type(x)` for a traced value: the result is replaced by the class that
+        `x` represents, also for installed packages. Python's library gets the tracer's class, which
+        it looks a method up in. So does array-api-compat: for an ndarray it would take NumPy's
+        namespace, and not ask the array for its own."""
 
         def then(result: Any) -> None:
             here = self.running
@@ -395,13 +396,13 @@ class Notes(Uses):
     # ---- random numbers
 
     def stream_of(self, generator: Any) -> Any:
-        """What is drawn ahead from a generator, if anything is."""
+        """The stream of numbers drawn ahead from a generator, or None."""
         return self.ahead.get(id(randomness.bits_of(generator))) if self.ahead else None
 
     def draws(self, generator: Any) -> Then | None:
-        """A method of a generator of random numbers is called, and what it gives isn't followed."""
+        """Record a call of a generator's method whose result isn't an input of the tape."""
         stream = self.stream_of(generator)
-        if stream is not None:  # it is where the program left it; what is drawn from it ends
+        if stream is not None:  # the generator is in its current state; the stream ends
             stream.close()
         elif not self.is_outside(generator):
             return None
@@ -414,14 +415,15 @@ class Notes(Uses):
         return None
 
     def before_draw(self, generator: Any) -> None:
-        """A generator is about to draw: its state may have to be put back."""
+        """Store a generator's state before its first draw: it may have to be restored."""
         if id(generator) not in self.states:
             self.states[id(generator)] = generator, randomness.state_of(generator)
 
     # ---- results
 
     def returned(self, frame: FrameType, value: Any) -> None:
-        """A frame ends. What it returns to C code, as a key or an iterator, is read there."""
+        """Record that a frame ends. A result returned to C code, such as a key or an iterator, is
+        read there."""
         if type(value) in CONTAINERS or isinstance(value, np.ndarray) or id(value) in self.dates:
             back = frame.f_back
             caller = getattr(back.f_trace, "__self__", None) if back is not None else None

@@ -1,4 +1,4 @@
-"""Traces that are made again, with what has been noted in them."""
+"""Repetition of traces, using notes that they have made."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _T = TypeVar("_T")
 
 
 class Reconsidered(BaseException):
-    """A trace is to be made again, without what has just been noted of branches: it has taken for
-    one value what can't be, or failed, maybe by that. `error` is how it failed."""
+    """Raised to repeat a trace with new notes. The trace has merged values that can't be merged, or
+    has failed, possibly because of a merge: then `error` is its error."""
 
     def __init__(self, notes: Sequence[tuple[Any, int]], error: Exception | None) -> None:
         self.notes = [(held, jump) for held, jump in notes if jump not in held]
@@ -22,7 +22,7 @@ class Reconsidered(BaseException):
 
 
 def settled(run: Callable[[], _T]) -> _T:
-    """What a run gives that makes a trace; that is made again where it has to be."""
+    """The result of `run`, which traces. It is repeated as long as it raises `Reconsidered`."""
     failed: list[Reconsidered] = []
     while len(failed) < MOST and (not failed or failed[-1].notes or len(failed) < TRIES):
         try:
@@ -37,11 +37,11 @@ def settled(run: Callable[[], _T]) -> _T:
 
 
 def _take_back(failed: Sequence[Reconsidered]) -> None:
-    """It has failed again: that wasn't by what was noted."""
+    """Remove the notes of failed traces: the error occurs without merges, too."""
     for found in failed:
         for held, jump in found.notes if found.error is not None else ():
             held.discard(jump)
 
 
 TRIES = 3  # another thread may note the same
-MOST = 500  # what is new in each attempt is never settled
+MOST = 500  # repetitions that keep finding something new are given up

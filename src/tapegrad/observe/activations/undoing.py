@@ -1,8 +1,8 @@
-"""What a run does to objects of the outside that C code changes: how that is taken back.
+"""Undoing a run's changes to objects that C code changes.
 
-A trace that has to be made again does all of the run again. What it has written to lists, dicts and
-attributes is known by place (`places.Write`); of streams and buffers the state is kept before the
-first call that may change it. Iterators that have gone on can't go back: then it is an error.
+A repeated trace runs everything again. Writes to lists, dicts and attributes are undone by place
+(`places.Write`). For streams and buffers, the state is stored before the first call that may change
+it. Iterators that have advanced can't be put back: then repeating the run is an error.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from tapegrad.observe.program.source import at_line
 
 
 class Undoing:
-    """How the objects are put back that a run has changed, by id; and what can't be."""
+    """The objects that a run has changed, by id, with their states before; and changes that can't
+    be undone."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Any, Any]] = {}  # with the states before
-        self._gone = ""  # the line, and the iterator that has gone on there
-        self.steps = 0  # how often one has
+        self._kept: dict[int, tuple[Any, Any]] = {}  # objects with the states before
+        self._gone = ""  # the line, and the iterator that has advanced there
+        self.steps = 0  # how often an iterator has advanced
 
     def before_call(self, reads: Any, f: Any, args: Sequence[Any]) -> None:
-        """A function written in C is about to be called, maybe a method of an object."""
+        """Store states: a function written in C, possibly a method, is about to be called."""
         held = getattr(f, "__self__", None)
         for x in args if held is None else (held, *args):
             kind: Any = type(x)
             shuffled = kind is list and getattr(f, "__name__", "") == "shuffle"
             if (kind in _STATES or shuffled) and id(x) not in self._kept:
-                with suppress(OSError, ValueError):  # of a stream that is closed, or goes one way
+                with suppress(OSError, ValueError):  # a stream may be closed, or not seekable
                     self._kept[id(x)] = x, _state(x)
             elif kind in _ITERATORS and not any(f is g for g in _LOOKING):
                 self.goes_on(reads, x)
 
     def goes_on(self, reads: Any, x: Any) -> None:
-        """An iterator is about to give its next value."""
+        """Record that an iterator is about to advance."""
         if type(x) in _ITERATORS and (place := reads.places.get(id(x))):
             self.steps += 1
             self._gone = self._gone or f"{place.word}{at_line()}"
@@ -53,7 +54,8 @@ class Undoing:
                 _put_back(x, state)
 
     def states(self, now: bool) -> dict[int, Any]:
-        """The states of objects that the run may have changed, now or before it."""
+        """The states of objects that the run may have changed: their present states, or those
+        before the run."""
         found = {}
         for key, (x, before) in self._kept.items():
             with suppress(OSError, ValueError):
@@ -61,7 +63,7 @@ class Undoing:
         return found
 
     def refusal(self) -> UnsupportedError | None:
-        """Why the run can't be made again, if it can't."""
+        """The error to raise if the run can't be repeated; None if it can."""
         if not self._gone:
             return None
         return UnsupportedError(
@@ -78,7 +80,8 @@ def _position(x: Any) -> int:
 
 
 def _go_back(x: Any, at: int) -> None:
-    """Of a file that is read, or at whose end is written: by nobody else, as far as is seen."""
+    """Restore the position of a file that is read, or appended to. It assumes that nobody else
+    writes to the file."""
     writes = x.writable()
     if writes:
         x.flush()
@@ -93,7 +96,7 @@ def _fill(x: Any, before: Any) -> None:
     x[:] = before
 
 
-# How the state of an object of a type is read, and put back
+# For each type, how an object's state is read, and how it is restored.
 _CONTENTS = (lambda x: x[:]), _fill
 _WHOLE = (lambda x: x.__getstate__()), (lambda x, state: x.__setstate__(state))
 _POSITION = _position, _go_back
@@ -121,5 +124,5 @@ _ITERATORS: frozenset[type] = frozenset(
         *(x for x in vars(itertools).values() if isinstance(x, type)),
     ]
 )
-# They look at an iterator, and take nothing from it.
+# They don't advance an iterator.
 _LOOKING = (isinstance, issubclass, type, id, repr, str, hash, callable, iter, hasattr, getattr)

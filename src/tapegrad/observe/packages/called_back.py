@@ -1,7 +1,7 @@
-"""Code of the program's that a package calls, in a call that each call makes anew.
+"""The program's code that a package calls, in a call that later calls repeat.
 
-What such a call returns is compared, so it doesn't matter what the program's code reads in there.
-It may not come to traced values, nor leave anything in variables.
+The result of such a call is compared, so the reads of the program's code don't matter. The code
+must not reach traced values, nor set variables that aren't its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from tapegrad.observe.packages.opaque import names_in
 
 
 def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:
-    """What a function, class or object of the program's leads to; None for anything else, and for
-    what may hold traced values, or sets variables. What it may change is added to `reached`."""
+    """The parts of a function, class or object of the program's. None for any other object, and for
+    one that may hold traced values or set variables. Objects that it may change are added to
+    `reached`."""
     kind: Any = type(x)
     if kind is types.FunctionType:
         if not is_users_file(x.__code__.co_filename, o.home):
@@ -44,7 +45,7 @@ def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:
 
 
 def _called_by(x: Any) -> Any:
-    """What an entry of a class goes on to."""
+    """The function that an attribute of a class calls."""
     return getattr(x, "fget", getattr(x, "__func__", x))
 
 

@@ -1,8 +1,8 @@
-"""Library code that looks for variables of who calls it, as `pandas.eval` does.
+"""Library code that reads variables of its callers, as `pandas.eval` does.
 
-Where it isn't followed, which variables it looks for stands in a text that it is passed: all names
-in such texts count as read in the program's frames above it. What each call calls anew is called in
-a frame that has the variables of the program's, and tells which of them were looked at.
+If it isn't followed, the names of the variables are in a text that it is passed. So all names in
+such texts count as read in the program's frames above it. A repeated call is made in a frame with
+the program's variables, and records which of them were read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tapegrad.observe.objects.harmless import CALM, is_own
 _FRAMES = {"_getframe", "currentframe"}
 _VARIABLES = {"f_locals", "f_globals"}
 _NAME = re.compile(r"[^\W\d]\w*")
-_known: dict[int, tuple[bool, CodeType]] = {}  # by the ids of codes, which are held
+_known: dict[int, tuple[bool, CodeType]] = {}  # by the ids of codes, which are kept alive
 MOST = 100_000
 
 
 def looks_back(code: CodeType) -> bool:
-    """Whether code looks for variables in frames above its own."""
+    """Whether code reads variables in frames above its own."""
     found = _known.get(id(code))
     if found is None:
         names = set(code.co_names)
@@ -35,7 +35,7 @@ def looks_back(code: CodeType) -> bool:
 
 
 def note_callers(o: Notes, frame: FrameType) -> None:
-    """What such code, which runs in this frame, may find there."""
+    """Record the variables that such code, which runs in this frame, may read."""
     names: set[str] = set()
     here: FrameType | None = frame
     while here is not None and not o.is_users(here):
@@ -50,20 +50,20 @@ def note_callers(o: Notes, frame: FrameType) -> None:
 
 
 def note_variables(o: Notes, frame: FrameType, texts: Any) -> None:
-    """Variables of a frame, whose names stand in texts, are read."""
+    """Record reads of a frame's variables whose names are in these texts."""
     for name in sorted(set(names_in(texts))):
         _variable(o, frame, name)
 
 
 def names_in(x: Any) -> Iterator[str]:
-    """The names in a text, or in several, which may be variables of who calls."""
+    """The names in a text, or in several, that may be variables of a caller."""
     for text in x if isinstance(x, (list, tuple, set, dict)) else (x,):
         if type(text) is str:
             yield from _NAME.findall(text)
 
 
 def _variable(o: Notes, frame: FrameType, name: str) -> None:
-    """A variable of a frame is read, with all that is in it."""
+    """Record that all of a frame's variable is read."""
     code, found = frame.f_code, frame.f_locals
     if name in code.co_freevars:
         function = getattr(getattr(frame.f_trace, "__self__", None), "function", None)
@@ -80,12 +80,13 @@ def _variable(o: Notes, frame: FrameType, name: str) -> None:
 
 
 class Among(Leaf):
-    """`f`, called in a frame with these global names, and with variables that are passed: all that
-    are plain. `others` are the names of the rest, which may be looked at, and not be used."""
+    """A call of `f` in a frame with these global names, and with the plain variables that are
+    passed. `others` are the names of the rest: their presence may be queried, but they can't be
+    used."""
 
     def __init__(self, f: Any, names: dict[str, Any], others: set[str]) -> None:
         self.f, self.names, self.others = f, names, others
-        self.asked: set[str] = set()  # for which variables
+        self.asked: set[str] = set()  # the names that were read
         self.uses_others = False
 
     def __eq__(self, other: object) -> bool:
@@ -103,17 +104,17 @@ class Among(Leaf):
         return found
 
     def used(self) -> None:
-        """One of the others was used."""
+        """Record that one of the others was used."""
         self.uses_others = True
 
 
 _CALLED = "the call"
 _CALL = compile("CALLED[0](*CALLED[1], **CALLED[2])", "<asked anew>", "eval")
-_CALL = _CALL.replace(co_names=(_CALLED,))  # which no variable of the program's is called
+_CALL = _CALL.replace(co_names=(_CALLED,))  # no variable of the program has this name
 
 
 class _Other:
-    """Stands for a variable that isn't plain. Which object it is can be asked, and nothing else."""
+    """Represents a variable that isn't plain. Its identity can be compared; any other use fails."""
 
     __slots__ = ("_used",)
 
@@ -133,7 +134,7 @@ class _Other:
 
 
 class _Variables(dict[str, Any]):
-    """Variables that know for which was asked."""
+    """Variables that record which of them were read."""
 
     asked: set[str]
 
@@ -155,7 +156,7 @@ class _Variables(dict[str, Any]):
         return len(self.keys())
 
     def keys(self) -> Any:
-        """The names of all, of which none is asked for yet."""
+        """The names of all variables, without counting as a read."""
         return {name: None for name in dict.keys(self) if name != _CALLED}.keys()
 
     def values(self) -> Any:
@@ -168,4 +169,4 @@ class _Variables(dict[str, Any]):
         return dict(self.items())
 
     def clear(self) -> None:
-        """Of a function's frame that empties a copy of its variables."""
+        """Do nothing: a function's frame clears a copy of its variables."""

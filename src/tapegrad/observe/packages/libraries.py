@@ -1,9 +1,9 @@
-"""Functions of installed packages, in Python, that the program calls with plain arguments.
+"""Python functions of installed packages that the program calls with plain arguments.
 
-They are followed, as the user's code is: then later calls needn't call them. Where one can't be
-followed (it reads what can't be compared, is too long, or fails on what takes the place of plain
-arrays), the trace answers one call, or is made again; and from then on all that this code calls of
-packages is one step, that each call makes anew (`guards/foreign.py`).
+They are followed, as the user's code is: then later calls needn't call them. One that can't be
+followed reads values that can't be compared, is too long, or fails on tracers of plain arrays. Then
+the trace is used once, or repeated. From then on all package calls of this code are single steps
+that each call repeats (`guards/foreign.py`).
 """
 
 from __future__ import annotations
@@ -55,32 +55,32 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at
 from tapegrad.primitives.base import Value
 
-MOST_FRAMES = 1000  # in one call; what has more isn't followed on
+MOST_FRAMES = 1000  # in one call; a call with more isn't followed to its end
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 
 
 class Called:
-    """A call of a package's function that is followed: which instruction makes it."""
+    """A followed call of a package's function, and the instruction that makes it."""
 
     def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
         self.site = site
         self.losses, self.frames = o.reads.losses, 0
         self.start = len(o.reads.guards)
-        self.looks_back = False  # whether it reads the variables of who calls it
+        self.looks_back = False  # whether it reads its callers' variables
 
     def over(self, o: Notes, result: Any) -> None:
-        """The call has returned, or raised."""
+        """Record that the call has returned or raised."""
         o.library, o.quiet = None, False
         if self.looks_back:
             _looks_back.add((id(self.site[0]), self.site[1]))
         o.reads.inside.update(word for _, word in o.reads.guards[self.start :] if word)
         o.unfollowed = o.unfollowed or o.reads.losses != self.losses
         o.failed_inside = result is MISSING
-        if o.unfollowed and not o.failed_inside:  # else the trace is made again, which notes them
+        if o.unfollowed and not o.failed_inside:  # else the trace is repeated, which notes them
             not_followed(o.sites)
 
     def entered(self, o: Notes, frame: Any) -> bool:
-        """Another frame of it begins. Whether there are too many to follow them on."""
+        """Record a new frame of the call. Returns whether there are too many to follow."""
         self.frames += 1
         if self.frames <= MOST_FRAMES:
             return False
@@ -93,14 +93,14 @@ class Called:
 
 
 class Step:
-    """A call of SciPy's that is one step: which instruction makes it."""
+    """A call of SciPy's that is one step, and the instruction that makes it."""
 
     def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
         self.site, self.losses = site, o.reads.losses
 
     def over(self, o: Notes, result: Any) -> None:
-        """The call has returned, or raised. Where it has read what can't be compared, each call
-        makes it anew from the next trace on."""
+        """Record the end of the call. If its reads can't be compared, each call repeats it from
+        then on."""
         if o.reads.losses != self.losses:
             not_followed([self.site])
 
@@ -111,9 +111,8 @@ _looks_back: set[tuple[int, int]] = set()  # sites of calls that read their call
 def call(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int, passed: Any
 ) -> Any:
-    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
-    it is a package's that is called anew; `FOLLOWED` for all others. `passed` puts plain values in
-    the place of arguments."""
+    """The recorder of a call, the operand number `at`, if it is a package's call that later calls
+    repeat; else `FOLLOWED`. `passed` replaces arguments by plain values."""
     o = a.o
     held: Any = f.__self__ if type(f) is types.MethodType else f
     if not _is_watched(a):
@@ -143,7 +142,7 @@ def call(
 
 
 def answers(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether what is declared for a package's function answers this call of it."""
+    """Whether a call of a package's function has a declared answer."""
     answer = answer_of(f)
     if answer is None or is_scipys_own(f) or not _is_packages(a.o, f):
         return False
@@ -151,8 +150,8 @@ def answers(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def _plain_within(x: Any) -> Any:
-    """The plain array of one that the run has made, which lists and dicts hold from then on; None
-    where there is nothing to be put in the place of `x`."""
+    """The plain array of a `MadeTracer`, also inside lists and dicts, which are updated, and
+    tuples. None if `x` needs no replacement."""
     if type(x) is tuple:
         parts = [_plain_within(y) for y in x]
         if all(y is None for y in parts):
@@ -167,8 +166,8 @@ def _plain_within(x: Any) -> Any:
 
 
 def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> Then:
-    """What is noted of a call that each call makes anew, of what looks for variables of its
-    callers': those that are plain are there."""
+    """The recorder of a repeated call of code that reads its callers' variables: it is called in a
+    frame with the plain ones among these."""
     o, variables, here = a.o, {}, a.frame.f_lasti
     others = {*a.frame.f_locals}
     for name, x in a.frame.f_locals.items():
@@ -194,8 +193,7 @@ def _among_variables(a: Activation, f: Any, values: Sequence[Any], at: int) -> T
 
 
 def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
-    """Whether a function of Python's or NumPy's is called with a package's object: it goes on to
-    methods of that."""
+    """Whether a function of Python's or NumPy's calls methods of a package's object."""
     if isinstance(f, type) and not (f in CONTAINERS or f in PLAIN_TYPES):
         return False
     if not is_harmless(f) or any(f is x for x in _NEVER_ASKED):
@@ -204,13 +202,13 @@ def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
     return any(_is_inside(x) and not is_pandas_object(x) for x in kinds.values())
 
 
-_LOOKS_AT_NONE = (len, enumerate, zip, reversed)  # of what is in a list: no method
+_LOOKS_AT_NONE = (len, enumerate, zip, reversed)  # they call no method of the items of a list
 _NEVER_ASKED = (print, iter, next, id, map, list.append, list.pop, list.insert)
 
 
 def _is_given(o: Notes, values: Sequence[Any]) -> bool:
-    """Whether a call that each call makes anew has returned one of these values: what is done with
-    it is done anew, too."""
+    """Whether a repeated call has returned one of these values. Then calls with it are repeated,
+    too."""
     olds = o.questions.olds
     return any(is_made(o, x) or id(x) in olds for x in parts_of(values))
 
@@ -222,7 +220,8 @@ def _follow(o: Notes, site: tuple[set[int], int]) -> Any:
 
 
 def watched(handler: Handler) -> Handler:
-    """What notes an instruction that may begin a package's call: it is over with that."""
+    """Decorate the handler of an instruction that may call a package: the call ends with the
+    instruction."""
 
     @functools.wraps(handler)
     def noted(a: Activation, arg: Any) -> Then | None:
@@ -242,7 +241,7 @@ def watched(handler: Handler) -> Handler:
 
 
 def attribute(a: Activation, x: Any, name: str) -> Any:
-    """An attribute of a package's object is looked up."""
+    """Record that an attribute of a package's object is looked up."""
     made = is_made(a.o, x)
     if not a.users or not (_is_inside(x) or made):
         return FOLLOWED
@@ -253,7 +252,7 @@ def attribute(a: Activation, x: Any, name: str) -> Any:
 
 
 def sets_attribute(a: Activation, x: Any, name: str, value: Any) -> Any:
-    """An attribute of an object that a call has made anew is set to a plain value."""
+    """Record that an attribute of an object from a repeated call is set to a plain value."""
     if not is_made(a.o, x):
         return FOLLOWED
     then = _instruction(a, setattr, (x, name, value))
@@ -261,13 +260,13 @@ def sets_attribute(a: Activation, x: Any, name: str, value: Any) -> Any:
 
 
 def item(a: Activation, x: Any, key: Any) -> Any:
-    """An item of such an object is looked up."""
+    """Record that an item of such an object is looked up."""
     known = _is_inside(x) or is_made(a.o, x)
     return _instruction(a, operator.getitem, (x, key)) if known else FOLLOWED
 
 
 def enter_with(a: Activation, x: Any) -> Any:
-    """`with x` begins for such an object."""
+    """Record that `with x` begins for such an object."""
     return _instruction(a, _entered, (x,)) if is_made(a.o, x) else FOLLOWED
 
 
@@ -276,7 +275,7 @@ def _entered(x: Any) -> Any:
 
 
 def operation(a: Activation, x: Any, y: Any) -> Any:
-    """An operator works on such an object and a plain value."""
+    """Record an operator on such an object and a plain value."""
     if not a.users or not any(_is_inside(v) or is_made(a.o, v) for v in (x, y)):
         return FOLLOWED
     f = frames.operator_of(a.frame)
@@ -284,7 +283,7 @@ def operation(a: Activation, x: Any, y: Any) -> Any:
 
 
 def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
-    """An instruction is about to do what `f(*args)` does."""
+    """Record an instruction that is equivalent to `f(*args)`."""
     o = a.o
     if not _is_watched(a) or not _are_plain(o, args):
         return FOLLOWED
@@ -305,7 +304,8 @@ def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _is_watched(a: Activation) -> bool:
-    """Whether this is the user's code, in a run by itself, and no call of a package's."""
+    """Whether this is the user's code, in a run that isn't nested, and not inside a package's
+    call."""
     o = a.o
     return (
         a.users
@@ -317,12 +317,12 @@ def _is_watched(a: Activation) -> bool:
 
 
 def is_made(o: Notes, x: Any) -> bool:
-    """Whether each call makes this object anew."""
+    """Whether a repeated call has returned this object."""
     return id(x) in o.questions.made
 
 
 def parts_of(values: Sequence[Any]) -> Iterator[Any]:
-    """Arguments, and what is in lists, tuples and dicts among these."""
+    """Yield arguments, and the contents of lists, tuples and dicts among them."""
     for x in values:
         yield x
         if type(x) in (list, tuple, dict):
@@ -330,14 +330,14 @@ def parts_of(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def not_followed(sites: Sequence[tuple[set[int], int]]) -> None:
-    """The packages' functions that a run has called in these places are called anew from now on."""
+    """Have the packages' functions called at these places repeated by each call from now on."""
     for held, place in sites:
         held.add(place)
 
 
 def failed_in(o: Notes, error: Exception) -> list[tuple[set[int], int]]:
-    """A trace has failed. Where that was in a package's function, it is made again without
-    following those that this code calls: the places of these. Or the error says what to note."""
+    """The places of package calls to note after a failed trace. If it failed in such a call, the
+    trace is repeated without following those that this code calls. Or the error holds the notes."""
     if isinstance(error, TapegradError) and error.notes:
         return [*error.notes]
     inside = o.library is not None or o.failed_inside or o.barred
@@ -345,7 +345,7 @@ def failed_in(o: Notes, error: Exception) -> list[tuple[set[int], int]]:
 
 
 def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
-    """What is noted of a call that each call makes anew."""
+    """The recorder of a repeated call."""
     o, code, place = a.o, a.frame.f_code, a.frame.f_lasti
     if o.effects is not None:
         o.effects.count += 1
@@ -353,13 +353,13 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
     for x in outside:
         if _is_inside(x) or type(x) is types.FunctionType:
             o.reads.pin(x)
-    of_users: list[Any] = []  # what code of the program's can reach
+    of_users: list[Any] = []  # objects reachable from the program's code
     users = functools.partial(users_parts, o, of_users)
     reached = generators_in(outside, MOST, packages=True, users=users) or []
     generators = [*global_generators(), *reached]
     states = [(g, randomness.state_of(g)) for g in generators]
-    # What was passed before may be held by an object that this call changes; what the program has
-    # made and passes now may be changed: that is compared.
+    # Earlier arguments may be held by an object that this call changes. The program's new arguments
+    # may be changed: that is compared.
     local = {id(x) for x in values} - {id(x) for x in outside}
     before = Holding(
         [x for x in (*o.passed, *outside, *of_users) if id(x) not in local and not is_source(x)]
@@ -374,10 +374,10 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
         _note_draws(o, states)
         if not before.is_now():
             o.reads.lost(word, CHANGES)
-        if _is_part(result, before):  # which the program may change
+        if _is_part(result, before):  # the program may change it
             o.back = [(places(code, FOLLOWED_ON), place)]
             o.refuse(UnsupportedError(f"a container of the outside that {word} returns"))
-        if o.questions.last is None:  # it was passed what a call has returned that was followed
+        if o.questions.last is None:  # an argument came from a followed call
             not_followed(o.sites)
         last, is_varying = o.questions.last, place in places(code, VARYING)
         shared = last.answer.shared if last is not None else []
@@ -394,14 +394,15 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
 
 
 def _is_part(x: Any, held: Holding) -> bool:
-    """Whether a value is a container, or holds one, that others hold, too; or goes through one."""
+    """Whether a value is, or contains, a container that others hold, too; or is an iterator."""
     if type(x) not in CONTAINERS:
         return type(x) in ITERATORS or type(x) is types.GeneratorType
     return id(x) in held.held or any(_is_part(y, held) for y in plainly.values(x))
 
 
 def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:
-    """What is read of arguments: of an object of a package's the call that made it is known."""
+    """Yield the arguments that are read; a package's object is known by the call that returned
+    it."""
     for x in values:
         if type(x) in (list, tuple, dict) and any(is_made(o, y) for y in parts_of([x])):
             yield from _read_of(o, x.values() if type(x) is dict else x)
@@ -410,7 +411,7 @@ def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _note_draws(o: Notes, states: Sequence[tuple[Any, Any]]) -> None:
-    """What such a call has drawn each call draws again, before what it draws for the tape."""
+    """Record the draws of a repeated call. Each call repeats them, before those for the tape."""
     question, own = o.questions.last, [drawn.generator for drawn in o.drawn]
     for generator, state in states:
         if randomness.same(state, randomness.state_of(generator)):
@@ -430,7 +431,8 @@ CHANGES = (
 
 
 def _is_packages(o: Notes, f: Any) -> bool:
-    """Whether what is called is an installed package's, in Python, that is followed otherwise."""
+    """Whether a callable is a Python function of an installed package, which would be followed
+    otherwise."""
     if isinstance(f, type):
         return is_inside(f) and _is_others(o, f.__module__) and not is_scipys_own(f)
     if type(f) is types.MethodType:
@@ -463,19 +465,19 @@ _WAYS = ("numpy", "scipy", "pandas", "tapegrad", "numba", "llvmlite", "tqdm")
 
 
 def _is_method(x: Any, name: str) -> bool:
-    """Whether an attribute is a method that the class has."""
+    """Whether an attribute is a method of the class."""
     found = plainly.found_in_class(type(x), name)
     kinds = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
     return isinstance(found, kinds) and name not in (plainly.own_names(x) or {})
 
 
 def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
-    """Whether no traced value and no code of the user's can be reached from these values, nor what
-    the run has written to."""
+    """Whether neither a traced value, nor code of the user's, nor an object that the run has
+    changed can be reached from these values."""
     if all(CALM[type(x)] and not isinstance(x, Value) for x in values):
         return True
     given = [x for x in values if not _is_packages_function(o, x)]
-    # An object that a call has made holds what that was passed.
+    # An object that a call has returned holds that call's arguments.
     others = [x for x in given if not is_made(o, x)]
     reached: list[Any] = []
     users = functools.partial(users_parts, o, reached)
@@ -487,12 +489,12 @@ def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
 
 
 def _is_inside(x: Any) -> bool:
-    """Whether an object is of a package's class."""
+    """Whether an object's class belongs to a package."""
     kind: Any = type(x)
     return is_inside(kind) and not is_librarys(kind)
 
 
 def _is_written(o: Notes, values: Sequence[Any]) -> bool:
-    """Whether the run has written to something that can be reached."""
+    """Whether an object that the run has changed can be reached from these values."""
     written = {id(write.x) for write in o.reads.written.values()}
     return bool(written) and any(number in written for number in Holding(values).held)

@@ -1,10 +1,9 @@
-"""Calls of SciPy's functions with plain arguments: one step, whose inside isn't followed.
+"""Calls of SciPy's functions with plain arguments: each is one step, whose code isn't followed.
 
-What such a function returns follows from its arguments, so they are all that is read: numbers,
-arrays by their contents, objects by all that they hold. How SciPy goes about it, by Fortran
-routines and tables of its own, is none of the user's program. Two things may come from elsewhere,
-and are noticed: a draw of random numbers, and a function of the user's that SciPy calls, which is
-followed as everywhere.
+The result depends on the arguments, so these are all that is read: numbers, arrays by their
+contents, objects by all of their contents. SciPy's Fortran routines and tables aren't part of the
+user's program. There are two exceptions, which are noticed: random draws, and functions of the
+user's that SciPy calls, which are followed as everywhere.
 """
 
 from __future__ import annotations
@@ -51,15 +50,15 @@ from tapegrad.observe.program.source import SCIPY
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
 
-MOST = 2000  # objects that are looked through for one call
+MOST = 2000  # maximal number of objects that are searched for one call
 
 
 FOLLOWED = object()
 
 
 def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """`f(*args, **kwargs)` is about to be called. What is noted of it if it is a call of SciPy's
-    with plain arguments; `FOLLOWED` for all others."""
+    """The recorder of a call that is about to be made, if it is a SciPy call with plain arguments;
+    else `FOLLOWED`."""
     kind: Any = type(f)
     if kind is types.FunctionType and is_bars(f.__code__.co_filename):
         return shown(o, f, args, kwargs)
@@ -67,7 +66,7 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     reached = _reached(f, values)
     if reached is None:
         if kind is types.FunctionType and is_pandas(f.__code__):
-            note_settings(o.reads, "pandas")  # as they are before it sets some for a while
+            note_settings(o.reads, "pandas")  # before the function changes some temporarily
         return FOLLOWED
     if is_asked_anew(f):
         return _asked(o, f, values)
@@ -81,10 +80,10 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
-    """A function in C of an installed package is called, and later calls call it anew."""
+    """Record a call of a C function of an installed package, which later calls repeat."""
     if o.effects is not None:
         o.effects.count += 1
-    if is_compiled(f) and o.reads.place(f) is None:  # its names are the ones of this trace
+    if is_compiled(f) and o.reads.place(f) is None:  # compiled in this trace
         _note_names(o, f, set())
     objects = [x for x in values if any(map(is_extensions, type(x).__mro__))]
     for x in objects:
@@ -96,7 +95,7 @@ def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
 
 
 def is_compiled(f: Any) -> bool:
-    """Whether numba has made this of a function."""
+    """Whether this is a function compiled by numba."""
     return str(type(f).__module__).startswith("numba.") and _python_of(f) is not None
 
 
@@ -105,7 +104,7 @@ def _python_of(f: Any) -> Any:
 
 
 def _note_names(o: Notes, f: Any, seen: set[int]) -> None:
-    """Machine code holds what names meant when it was made: all of that is read."""
+    """Record the names used by compiled code: it holds their values at compilation."""
     function = _python_of(f) if is_compiled(f) else f
     if type(function) is not types.FunctionType or id(function) in seen:
         return
@@ -126,7 +125,7 @@ def _note_names(o: Notes, f: Any, seen: set[int]) -> None:
 
 
 def names_in(code: CodeType) -> Iterator[str]:
-    """The global names and attributes that code looks up, and functions in it."""
+    """The global names and attributes that code looks up, including functions in it."""
     yield from code.co_names
     for x in code.co_consts:
         if isinstance(x, CodeType):
@@ -134,8 +133,8 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 def entered(o: Notes, frame: FrameType, above: Any) -> bool:
-    """A frame begins. Whether it runs a function of pandas' with plain arguments, which isn't
-    followed: Python calls them for operators, attributes and items, too."""
+    """Record that a frame begins. Returns whether it runs a pandas function with plain arguments,
+    which isn't followed. Python calls such functions for operators, attributes and items, too."""
     a = getattr(above, "__self__", None)
     if a is None or o.apart is not None or not is_pandas(frame.f_code):
         return False
@@ -148,7 +147,7 @@ def entered(o: Notes, frame: FrameType, above: Any) -> bool:
 
 
 def is_pandas(code: CodeType) -> bool:
-    """Whether code is pandas'."""
+    """Whether code is pandas', except its input and output."""
     return is_pandas_file(code.co_filename) and f"{os.sep}pandas{os.sep}io{os.sep}" not in (
         code.co_filename
     )
@@ -161,14 +160,14 @@ def is_librarys(kind: Any) -> bool:
 
 
 def is_opaque(f: Any, values: Sequence[Any]) -> bool:
-    """Whether a call of this with these arguments is one of SciPy's with plain ones."""
+    """Whether this is a call of SciPy's with plain arguments."""
     return _reached(f, values) is not None
 
 
 def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
-    """The generators that such a call may draw from; None for all other calls. An installed
-    package's functions in C come to the numbers of a traced value by a conversion, which is guarded
-    or refused."""
+    """The generators that such a call may draw from; None for all other calls. C functions of
+    installed packages read the number of a traced value by a conversion, which is guarded or
+    refused."""
     if is_compiled(f):
         return generators_in(values)
     if not (is_scipys_own(f) or _is_pandas_in_c(f)):
@@ -180,23 +179,23 @@ def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
 
 
 def _is_pandas_in_c(f: Any) -> bool:
-    """Whether this is a class of pandas' in Python, of which objects are made in C."""
+    """Whether this is a pandas class in Python whose objects are created in C."""
     return isinstance(f, type) and is_librarys(f) and not is_pythons_class(f)
 
 
 def is_scipys_own(f: Any) -> bool:
-    """Whether what is called is SciPy's, in Python or in C."""
+    """Whether a callable is SciPy's, in Python or in C."""
     kind: Any = type(f)
     if kind is types.FunctionType:
         return _is_pythons(f)
     return is_scipys(f) if isinstance(f, type) else _is_scipys_in_c(f, kind)
 
 
-# ---- what is SciPy's
+# ---- SciPy's functions
 
 
 def _is_pythons(f: types.FunctionType) -> bool:
-    """Whether a function's code is SciPy's: in a file of its, or in a text that it has run."""
+    """Whether a function's code is SciPy's: in one of its files, or generated by it."""
     name = str(f.__globals__.get("__name__"))
     if not is_scipys_module(name) or not f.__code__.co_filename.startswith((SCIPY, "<")):
         return False
@@ -219,14 +218,14 @@ def _is_scipys_in_c(f: Any, kind: Any) -> bool:
 
 
 def is_scipys_object(x: Any) -> bool:
-    """Whether an object is of a class that SciPy has written in C."""
+    """Whether an object's class is SciPy's."""
     kind: Any = type(x)
     return is_scipys(kind)
 
 
 def is_asked_anew(f: Any) -> bool:
-    """Whether this is a function in C of an installed package of which nothing is known, or one
-    that numba has compiled, which may do anything, too."""
+    """Whether this is an unknown C function of an installed package, or a function compiled by
+    numba. It may do anything, so each call repeats it."""
     if is_compiled(f):
         return True
     owner = None if is_scipys_own(f) else _in_c(f)
@@ -234,8 +233,8 @@ def is_asked_anew(f: Any) -> bool:
 
 
 def _in_c(f: Any) -> Any:
-    """The function itself or the class that says which installed package a function in C is of;
-    None if it is of none."""
+    """The function or class that tells which installed package a C function belongs to; None if it
+    belongs to none."""
     kind: Any = type(f)
     if kind is types.FunctionType:
         return None
@@ -245,7 +244,7 @@ def _in_c(f: Any) -> Any:
     owner = getattr(f, "__objclass__", kind)
     if callable(f) and is_extensions(f):
         owner = f
-    elif held is not None and not isinstance(held, types.ModuleType):  # of the class that has it
+    elif held is not None and not isinstance(held, types.ModuleType):  # the class that has it
         holder = held if isinstance(held, type) else type(held)
         owner = next((c for c in holder.__mro__ if f.__name__ in vars(c)), holder)
     return owner if is_extensions(owner) and not is_schema(owner) else None
@@ -255,7 +254,7 @@ def _in_c(f: Any) -> Any:
 
 
 def draws_of(o: Notes, generators: Sequence[Any]) -> Callable[[], None]:
-    """What notes the draws from these that a call makes, once it has returned."""
+    """A function that records the draws of a call from these generators, once it has returned."""
     states = [(g, randomness.state_of(g)) for g in generators]
 
     def note() -> None:
@@ -287,8 +286,8 @@ def _noted(
 
 
 def remembers(a: Any, x: Any, key: Any, value: Any) -> bool:
-    """Whether a cached property keeps its value, which no traced value is part of: whether it is
-    there already then makes no difference."""
+    """Record that a cached property stores its value, if no traced value is part of it. Then it
+    makes no difference whether it is stored already."""
     if a.frame.f_code is not functools.cached_property.__get__.__code__:
         return False
     if a.o.reads.place(x) is None or generators_in([value], packages=True) is None:
@@ -298,7 +297,7 @@ def remembers(a: Any, x: Any, key: Any, value: Any) -> bool:
     return True
 
 
-# ---- what can be reached
+# ---- reachable objects
 
 
 def generators_in(
@@ -307,16 +306,17 @@ def generators_in(
     packages: bool = False,
     users: Callable[[Any], list[Any] | None] | None = None,
 ) -> list[Any] | None:
-    """The generators of random numbers that can be reached from these values, which are at `most`
-    so many; None if a traced value or code of the user's can be. Whether functions of installed
-    `packages` may be. `users` tells what code of the user's leads to, if that may be reached."""
+    """The random generators that can be reached from these values. None if a traced value or code
+    of the user's can be, or more than `most` objects. Functions of installed `packages` may be
+    reachable if that is set. `users` returns the parts of the user's code, if that may be
+    reached."""
     todo: list[Any] = list(values)
     seen: set[int] = set()
     found: list[Any] = []
     while todo:
         x = todo.pop()
         kind: Any = type(x)
-        if kind is str and x in ("now", "today"):  # which pandas takes for a time
+        if kind is str and x in ("now", "today"):  # pandas converts it to a time
             return None
         if isinstance(x, Value) and not dispatch.is_made(x):
             return None
@@ -375,13 +375,13 @@ _IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
 def _is_inside(kind: Any) -> bool:
-    """Whether a class is an installed package's."""
+    """Whether a class belongs to an installed package."""
     file = getattr(sys.modules.get(module_of(kind)), "__file__", None)
     return (file is not None and not is_users_file(file)) or is_inside(kind)
 
 
 def _is_known(x: Any, kind: Any) -> bool:
-    """Whether an object that is written in C leads to none of the user's."""
+    """Whether an object written in C holds no object of the user's."""
     if is_pythons_class(kind) and kind is not types.ModuleType:
         return False
     known = is_inert(kind) or kind is types.ModuleType or is_harmless(x)
@@ -390,8 +390,8 @@ def _is_known(x: Any, kind: Any) -> bool:
 
 
 def _is_made_of_text(f: Any) -> bool:
-    """Whether a text was run, that doesn't say which module it is of, to make a function: a
-    distribution has such methods."""
+    """Whether a function was generated from a text without the name of its module, as methods of
+    distributions are."""
     made = type(f) is types.FunctionType and f.__code__.co_filename.startswith("<")
     return made and "__name__" not in f.__globals__
 
@@ -408,13 +408,13 @@ def _are_arrays(values: Iterable[Any]) -> bool:
 
 
 def global_generators() -> list[Any]:
-    """The generators of random numbers that anybody may draw from."""
+    """The global random generators."""
     python = getattr(sys.modules.get("random"), "_inst", None)
     return [g for g in (randomness.numpys(), python) if g is not None]
 
 
 def _is_librarys(x: Any) -> bool:
-    """Whether an object is one that a module of SciPy's has, such as a distribution: its methods
-    are functions of SciPy's then."""
+    """Whether an object is an attribute of a module of SciPy's, such as a distribution: then its
+    methods are functions of SciPy."""
     module = str(getattr(type(x), "__module__", ""))
     return is_scipys_module(module) and any(v is x for v in vars(sys.modules[module]).values())

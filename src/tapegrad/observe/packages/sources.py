@@ -1,7 +1,7 @@
-"""Iterators and queues of the outside, from which a program takes the next value.
+"""Iterators and queues that exist before the run, from which a program takes the next value.
 
-Each call of the derivative takes its own, before anything else, and numbers in it are inputs of the
-tape. Whoever needs it in that call, a variant that is tried or a trace, gets the same.
+Each call of the derivative takes a value before anything else, and numbers in it are inputs of the
+tape. All variants that are tried in that call, and the trace, get the same value.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tapegrad.observe.packages.called_back import sets_variables
 
 
 def takes_next(o: Any, f: Any, args: Sequence[Any]) -> bool:
-    """Whether a call takes the next value from an iterator or a queue of the outside. Nobody can
-    put it back, so nothing may have decided before whether the program comes here, nor may the run
-    have changed what a generator reads."""
+    """Whether a call takes the next value from an iterator or queue that exists before the run. The
+    value can't be put back. So no guard may precede the call, and the run must not have changed
+    anything that a generator reads."""
     name, x = getattr(f, "__name__", ""), getattr(f, "__self__", None)
     x = args[0] if args and (x is None or isinstance(x, types.ModuleType)) else x
     if type(name) is not str or name not in _NEXT or not is_source(x) or o.reads.place(x) is None:

@@ -1,2 +1,2 @@
-"""Stretches of a run, rounds of loops and sides of branches: what they change, what is their own,
-and whether they may be run twice. The loops ask, and so do branches that go both ways."""
+"""Rounds of loops and sides of branches as parts of a run: their changes, their own objects, and
+whether they may be run twice. Loops query this, and so do branches that are merged."""

@@ -1,4 +1,4 @@
-"""What the sides of a branch append to lists that grow with the rounds of a loop.
+"""Merging of the items that both sides of a branch append to lists growing with a loop's rounds.
 
     if v > 0:                         c = v > 0
         out.append(f(v))      -->     out.append(Perhaps(c, f(v) if c else 0))
@@ -8,8 +8,8 @@
     else:
         out.append(g(v))
 
-Nobody looks into such a list until its loop is over (`tracing/statements/growing.py`). So its
-entries may be ones that are there in some rounds only.
+Such a list isn't read until its loop is over (`tracing/statements/growing.py`). So it may have
+items that exist in some rounds only.
 """
 
 from __future__ import annotations
@@ -23,45 +23,46 @@ from tapegrad.observe.objects.harmless import PLAIN_TYPES
 
 
 class Absent:
-    """Stands for an entry of a list, or a part of one, that a side doesn't make."""
+    """The type of `ABSENT`: an item of a list, or a part of one, that a side doesn't append."""
 
 
 ABSENT = Absent()
 
 
 class Perhaps(NamedTuple):
-    """An entry that is in a list if `there` is true. A type of its own: tuples are entries, too."""
+    """An item that is in a list if `there` is true. It is a type of its own since items may be
+    tuples."""
 
     there: Any
     value: Any
 
 
 class Lengths:
-    """How long lists were that grow, when a side began."""
+    """The lengths of the growing lists when a side began."""
 
     def __init__(self, lists: Sequence[list[Any]]) -> None:
         self._known = [(x, len(x)) for x in lists]
 
     def appended(self) -> list[list[Any]]:
-        """What has been appended to each since then."""
+        """The items that have been appended to each list since then."""
         return [x[length:] for x, length in self._known]
 
     def take_back(self) -> list[list[Any]]:
-        """The same; the lists become what they were."""
+        """Remove the items appended since then, and return them."""
         found = self.appended()
         self.put([[] for _ in found])
         return found
 
     def put(self, entries: Sequence[list[Any]]) -> None:
-        """These are what has been appended."""
+        """Replace the items that have been appended."""
         for (x, length), found in zip(self._known, entries, strict=True):
             x[length:] = found
 
 
 @dataclass
 class Merging:
-    """What both sides have appended, taken apart into pairs of values, of which each becomes one
-    value. `made` says what of: given those, each list's entries."""
+    """The appended items of both sides, taken apart into `pairs` of values to be merged. For each
+    list and item, a function in `made` rebuilds the item from the merged values."""
 
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     made: list[list[Callable[[Sequence[Any]], Any]]] = field(default_factory=list)
@@ -93,19 +94,19 @@ class Merging:
             parts = [self._value(*pair) for pair in pairs]
             return lambda values: tuple([make(values) for make in parts])
         if (x is ABSENT or y is ABSENT) and type(one) in PLAIN_TYPES:
-            return lambda values: one  # the same in each round, where it is there
+            return lambda values: one  # the same in each round that has the item
         k = len(self.pairs)
         self.pairs.append((x, y))
         return lambda values: values[k]
 
 
 def known(x: Any, y: Any) -> Any:
-    """The one of two that a side has made."""
+    """The value that isn't `ABSENT`."""
     return y if x is ABSENT else x
 
 
 def _is_like(x: Any, known: tuple[Any, ...]) -> bool:
-    """Whether this is a tuple of as many values, if it is there."""
+    """Whether this is a tuple of the same length, unless it is `ABSENT`."""
     return x is ABSENT or (type(x) is tuple and len(x) == len(known))
 
 

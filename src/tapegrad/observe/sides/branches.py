@@ -1,15 +1,14 @@
-"""Branches that go both ways: where they meet again, what both sides have found becomes one value.
+"""Merged branches: at the join, the values of both sides become one value.
 
-A test that has gone both ways in one run is likely to do so again, at other rounds in each call. So
-from then on, whenever it is reached, the side that isn't taken is run too, by itself, on the values
-that the program's variables hold (`program/joins.py`). Then the program takes its own side. Where
-the two meet, it is known what each has left in each variable that may be read later. What differs
-becomes the result of a conditional on the tape (`tracing.branches.merging`), which the variable
-holds from there on, and the test needs no guard.
+A test with both outcomes in one run is likely to have both again, in other rounds at each call. So
+from then on, whenever it is reached, the side that isn't taken is run too, alone, on the values of
+the program's variables (`program/joins.py`). Then the program runs its own side. At the join, the
+values of all live variables are known for both sides. Where they differ, the variable is set to the
+result of a conditional on the tape (`tracing.branches.merging`), and the test needs no guard.
 
-A side may do nothing else. Before each of its instructions it is asked whether that changes what
-was there before (`effects.py`). The side that isn't taken ends there; if the one that is taken has
-done it, or if what they leave can't be one value, the test is a guard as any other.
+A side must have no other effect: each of its instructions is checked (`effects.py`). The side that
+isn't taken stops before an effect. If the side that is taken has one, or if the values can't be
+merged, the test is guarded as any other.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ from tapegrad.observe.sides.appends import Lengths, Merging, known
 from tapegrad.observe.sides.effects import Effects
 from tapegrad.observe.sides.owned import Replaced
 
-FEWEST = 4  # times that a test is asked before its sides are run apart
-TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
+FEWEST = 4  # how often a test is reached before its sides are run alone
+TRIES = 8  # failed sides in a row before a test stays a guard
 LONGEST = 10_000  # instructions of a side
-DEEPEST = 5  # conditionals in each other: each takes twice as long to differentiate
+DEEPEST = 5  # nested conditionals: each level doubles the time to differentiate
 
-# By the numbers of variables and of entries of the stack; what a function returns has one, too.
+# By the number of the variable or stack entry; a function's result is `RESULT`.
 Values = dict[int, Any]
 RESULT = -1
-PLACES = -2  # and places of containers have those below, with what is appended to lists
+PLACES = -2  # parts of containers, and items appended to lists, have numbers from here downwards
 
 
 @dataclass
 class Left:
-    """What a side has recorded, and what it has left where the sides meet."""
+    """The record of a side, and its values at the join."""
 
     side: Any  # see `tracing.branches.merging`
     values: Values
-    written: dict[int, Any] = field(default_factory=dict)  # what arrays hold then, by their ids
-    # What stood in places of containers then that it has put something else in
+    written: dict[int, Any] = field(default_factory=dict)  # the contents of arrays, by their ids
+    # The values of replaced parts of containers.
     replaced: dict[tuple[int, Any], Replaced] = field(default_factory=dict)
-    appended: list[list[Any]] = field(default_factory=list)  # to each of the lists that grow
+    appended: list[list[Any]] = field(default_factory=list)  # to each of the growing lists
 
 
 class _Side:
@@ -69,7 +68,7 @@ class _Side:
     join: Join
 
     def left(self, a: Activation, value: Any) -> None:
-        """Its frame ends, and returns this."""
+        """Record that the side's frame ends and returns `value`."""
         ended = [side for side in reversed(a.branches) if side.join.offset == RETURNED]
         a.branches = []
         if ended and a.sides is not None:
@@ -90,22 +89,22 @@ class _Side:
 
 @dataclass(eq=False)
 class Apart(_Side):
-    """A side that is run by itself."""
+    """A side that is run alone."""
 
     join: Join
     code: CodeType
     sides: Sides
-    lists: dict[int, list[Any]]  # to which it appends what it drops there: see `Join.fills`
+    lists: dict[int, list[Any]]  # the lists for items that it drops: see `Join.fills`
     values: Values | None = None
     is_endless: bool = False  # on these values, as it seems
 
     def entered(self, a: Activation) -> None:
-        """Its frame begins."""
+        """Record that the side's frame begins."""
         a.sides, a.lowered = self.sides, self.join.base - self.sides.flow.variables
         a.branches.append(self)
 
     def joined(self, a: Activation) -> None:
-        """It has come to where the sides meet."""
+        """Record that the side has reached the join."""
         self.values = _values(a, self.join, self.sides)
 
 
@@ -118,27 +117,27 @@ class Branch(_Side):
     trace: Any
     guard: Guard
     truth: bool
-    calls: int  # how many there were on the tape,
-    guards: int  # and how many guards before its own
-    first: int  # the number of its next variable
+    calls: int  # the number of calls on the tape before it,
+    guards: int  # of guards before its own,
+    first: int  # and its first variable
     other: Left
     count: int  # of effects
     written: int
     bounds: dict[Any, tuple[int, int]]  # of integers
-    arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
-    lengths: Lengths  # of the lists that grow
-    # How often variables that nobody reads any more hold a value, by id
+    arrays: dict[int, Any]  # reachable from the frame's variables, with contents: by id
+    lengths: Lengths  # of the growing lists
+    # How often dead variables hold a value, by id.
     unread: collections.Counter[int] = field(default_factory=collections.Counter)
-    replaced: int = 0  # how much was before it: see `owned.py`
-    entries: int = PLACES  # what is appended is numbered from here on
+    replaced: int = 0  # the number of replacements before it: see `owned.py`
+    entries: int = PLACES  # appended items have numbers from here downwards
 
     def joined(self, a: Activation) -> None:
-        """The program has come to where the sides meet."""
+        """Merge the values: the program has reached the join."""
         found = self.merged(a, _values(a, self.join, self.sides))
         _put(a, found, self.sides.flow.variables)
 
     def merged(self, a: Activation, values: Values) -> Values:
-        """What variables hold from now on, for those that hold another value then."""
+        """The new values of variables, for those that change by the merge."""
         found = self._merged(a, values)
         a.o.effects.owned.ended(self)
         return found
@@ -172,8 +171,8 @@ class Branch(_Side):
         return found
 
     def _places(self, effects: Effects) -> dict[int, tuple[Replaced, Any]]:
-        """The places of containers in which the sides have put values, numbered as variables are:
-        what this side leaves there, and the other one."""
+        """The parts of containers that the sides have replaced, numbered as variables are, each
+        with this side's and the other side's value."""
         own = {each.place: each for each in reversed(effects.owned.replaced[self.replaced :])}
         others = self.other.replaced
         found = {}
@@ -183,24 +182,24 @@ class Branch(_Side):
         return found
 
     def is_place(self, k: int) -> bool:
-        """Whether this is a place of a container, and not what is appended to a list."""
+        """Whether this number is of a container's part, and not of an item appended to a list."""
         return self.entries < k <= PLACES
 
     def is_local(self, k: int) -> bool:
-        """Whether this is a variable, and no entry of the stack."""
+        """Whether this number is of a variable, and not of a stack entry."""
         return 0 <= k < self.sides.flow.variables
 
 
 @dataclass
 class _Returning:
-    """Sides that have ended with a function, which has returned a value."""
+    """Sides that have ended with their function, which has returned `value`."""
 
     ended: list[Any]
     value: Any
     after: int  # the instruction after the call
 
     def arrived(self, a: Activation) -> None:
-        """The caller goes on."""
+        """Merge the values: the caller resumes."""
         a.returning, value = None, self.value
         if a.frame.f_lasti != self.after or a.top() is not value:
             return
@@ -211,19 +210,20 @@ class _Returning:
 
 
 def _call_at(frame: Any) -> int | None:
-    """Where the call is that a frame is about, whose result is on the stack next; None where it is
-    about something else."""
+    """The offset of a frame's running call, whose result is pushed next; None if it runs no
+    call."""
     code, at = frame.f_code.co_code, frame.f_lasti
     while at > 0 and not code[at]:
         at -= 2
     return at if dis.opname[code[at]].startswith("CALL") else None
 
 
-# ---- where a truth is asked for
+# ---- tests
 
 
 def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
-    """The truth of a traced value was asked for, by code that this is called for."""
+    """Record that the truth of a traced value was read by the code whose frame is four levels
+    up."""
     frame = sys._getframe(4)
     a = getattr(frame.f_trace, "__self__", None)
     if not isinstance(a, Activation) or a.o is not o or a.frame is not frame:
@@ -240,7 +240,7 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
         return
     if a.turning is not None and a.turning.leaves_too(jump):
         trace.sources[sides, jump] = guard.src, False
-        return  # a guard
+        return  # it is guarded
     if goes_both_ways(x, trace, sides, jump, guard):
         if o.effects is None:
             o.effects = Effects()
@@ -248,18 +248,19 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
 
 
 def asks_directly(flow: Flow, offset: int, a: Activation, x: Any) -> bool:
-    """Whether it is the jump's own operand whose truth is asked for."""
-    if flow.at[offset].opname == "COMPARE_OP":  # of what it gives; its operands may be gone by now
+    """Whether the truth that is read is of the jump's own operand."""
+    if flow.at[offset].opname == "COMPARE_OP":  # the result's truth; its operands may be gone
         return bool(a.numbers)
     return a.top() is x
 
 
-# ---- the larger one, and the smaller one
+# ---- max and min
 
 
 @dataclass
 class _Chosen:
-    """One of two numbers, of which Python's `max` or `min` has asked whether it is the second."""
+    """A choice of Python's `max` or `min` between two numbers; the guard tells whether it is the
+    second."""
 
     sides: Sides
     at: int
@@ -269,7 +270,7 @@ class _Chosen:
     after: int  # the instruction after the call
 
     def arrived(self, a: Activation) -> None:
-        """The program goes on."""
+        """Replace the result by a merged value: the program resumes."""
         a.returning, found = None, a.top()
         if a.frame.f_lasti == self.after and any(found is x for x in self.numbers):
             value = dispatch.chosen(self.trace, self)
@@ -278,8 +279,8 @@ class _Chosen:
 
 
 def choose(x: Any, a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
-    """The truth of a value was asked for by what is no jump: by C code that was called. Where that
-    is a choice among two numbers, and it goes both ways, it needs no guard."""
+    """Record that C code, and no jump, has read the truth of a value. If it chooses between two
+    numbers, and has had both outcomes, it needs no guard."""
     at = _call_at(a.frame)
     if at is None or at in sides.apart or trace.builder.guards[-1] is not guard:
         return
@@ -294,7 +295,7 @@ def choose(x: Any, a: Activation, sides: Sides, trace: Any, guard: Guard) -> Non
         after = sides.flow.next[at]
         a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)), after)
         if a.o.effects is None:
-            a.o.effects = Effects()  # so that each instruction is told
+            a.o.effects = Effects()  # so that each instruction is checked
 
 
 _CHOOSING = (max, min)
@@ -304,8 +305,8 @@ _CHOOSING = (max, min)
 
 
 def goes_both_ways(x: Any, trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:
-    """Whether a test that was reached has gone both ways in this run, or in an earlier one. What
-    is asked of Python's integers counts rounds, as in a first or last one, and stays guarded."""
+    """Whether a test has had both outcomes in this run, or in an earlier one. Tests of Python's
+    integers count rounds, as for a first or last one, and stay guarded."""
     if jump in sides.both:
         return True
     asked = trace.asked.setdefault((sides, jump), [0, 0])
@@ -318,7 +319,7 @@ def goes_both_ways(x: Any, trace: Any, sides: Sides, jump: int, guard: Guard) ->
 
 
 def _is_of_integers(x: Any, trace: Any, guard: Guard) -> bool:
-    """Whether a condition is one of Python's integers."""
+    """Whether a condition depends on Python's integers alone."""
     calls = [call for call in trace.builder.calls[-2:] if guard.operand in call.outs]
     read = [v for call in calls for v in call.operands if isinstance(v, Var)]
     return bool(x._weak and read) and all(v.dtype.kind in "ib" for v in read)
@@ -333,20 +334,20 @@ def begin(
     effects: Effects,
     last_of: int | None = None,
 ) -> bool:
-    """A test that goes both ways was reached: run the side that isn't taken. Whether that could be
-    done. It may be the last one of a `for` statement."""
+    """Run the side that isn't taken of a merged test, and begin the other one. Returns whether that
+    was possible. The test may be the final one of the `for` statement `last_of`."""
     join = sides.join(jump) if last_of is None else sides.last_join(last_of, jump)
     builder = trace.builder
     if join is None or jump in sides.apart or trace.failed.get((sides, jump), 0) >= TRIES:
         return False
-    if builder.guards[-1] is not guard:  # it is one from before
+    if builder.guards[-1] is not guard:  # it is an earlier guard
         return False
     a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
     if _depth(a) >= DEEPEST:
         return False
-    trace.forget_guard(guard)  # sides that ask the same have guards of their own
+    trace.forget_guard(guard)  # both sides have guards of their own for the same test
     truth = taken = bool(guard.expected.value)
-    if last_of is not None:  # the guard is on whether it stays
+    if last_of is not None:  # the guard is on staying in the loop
         taken = truth is sides.flow.exits[jump].stays
     given = [local(a.address, k) for k in range(len(own_names(sides.flow.code)))]
     arrays = dispatch.arrays(trace, map(content, given))
@@ -375,7 +376,7 @@ def begin(
 
 
 def _depth(a: Activation) -> int:
-    """In how many sides this frame runs, those of its callers included."""
+    """The number of sides that this frame runs in, including those of its callers."""
     depth, frame = 0, a.frame
     while frame is not None:
         if frame.f_code is _apart.__code__:
@@ -396,13 +397,14 @@ def _apart(
     arrays: dict[int, Any],
     lists: dict[int, list[Any]],
 ) -> Left | None:
-    """What a side does that isn't taken, on these variables; None if it can't be told."""
+    """The result of the side that isn't taken, run on these variables; None if it can't be
+    determined."""
     flow = sides.flow
     target = flow.branch(join.jump, truth)
     if target == join.offset:
         return Left(dispatch.nothing, _values(a, join, sides))
     if not a.users:
-        return None  # nobody would follow what it changes
+        return None  # its changes wouldn't be seen
     cells = a.function.__closure__ if a.function is not None else None
     if len(cells or ()) != len(flow.code.co_freevars):
         return None
@@ -422,7 +424,7 @@ def _apart(
     finally:
         o.apart, o.effects.most = around, stopping
         replaced = o.effects.owned.put_back(before)
-        for cell, x in filled:  # it may hold what stood for that
+        for cell, x in filled:  # the cell may hold a replacement of the value
             cell.cell_contents = x
         o.effects.owned.ended(apart)
     if apart.is_endless:
@@ -435,7 +437,7 @@ def _apart(
 
 
 def _lists(a: Activation, join: Join) -> dict[int, list[Any]]:
-    """The lists of comprehensions that sides append to, by where they do."""
+    """The lists of comprehensions that sides append to, by the offset of the append."""
     if a.sides is not None:
         return {at: a.o.apart.lists[at] for at in join.fills}
     return {at: operand(a.address + top_of(k + 1), 0) for at, k in join.fills.items()}
@@ -446,7 +448,7 @@ def _note_failure(trace: Any, sides: Sides, jump: int) -> None:
 
 
 def _values(a: Activation, join: Join, sides: Sides) -> Values:
-    """What a frame holds that may be read later, where the sides meet."""
+    """The values of a frame's live variables and stack entries at the join."""
     code = sides.flow.code
     live = sorted(sides.flow.live(join.offset))
     found = {k: local(a.address, k) for k in live if code.co_varnames[k] not in code.co_cellvars}
@@ -456,12 +458,12 @@ def _values(a: Activation, join: Join, sides: Sides) -> Values:
 
 
 def _unread(a: Activation, join: Join, sides: Sides) -> collections.Counter[int]:
-    """What variables hold that aren't read where the sides meet: how often, by id."""
+    """How often the dead variables at the join hold a value, by its id."""
     if join.offset == RETURNED:
         return collections.Counter()
     code, live = sides.flow.code, sides.flow.live(join.offset)
     names = names_of(a.address)
-    shown = names if type(names) is dict else {}  # as they were when somebody asked for them
+    shown = names if type(names) is dict else {}  # the variables when `f_locals` was read
     held = []
     for k, name in enumerate(code.co_varnames):
         x = local(a.address, k)
@@ -473,7 +475,7 @@ def _unread(a: Activation, join: Join, sides: Sides) -> collections.Counter[int]
 
 
 def _put(a: Activation, values: Values, variables: int) -> None:
-    """Have variables and entries of the stack hold these values from here on."""
+    """Set variables and stack entries to these values."""
     put_locals(a.frame, {k: x for k, x in values.items() if k < variables})
     for k, x in values.items():
         if k >= variables:

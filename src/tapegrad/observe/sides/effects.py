@@ -1,9 +1,9 @@
-"""What a stretch of a run changes, besides its own variables and what it has made itself.
+"""Effects: the changes that a part of a run makes, besides those of its variables and new objects.
 
-Where a round of a loop changes nothing but its variables, the next one does the same with others
-(`tracing.statements.framed`), and a side of a branch may be run by itself (`branches.py`). So what
-is listed here is what is known to change nothing; all else counts as a change. Functions written in
-Python are followed, and count by their own instructions.
+If a round of a loop changes only its variables, the next round does the same with other values
+(`tracing.statements.framed`), and a side of a branch may be run alone (`branches.py`). The tables
+here list instructions and calls known to have no effect; any other counts as one. Functions written
+in Python are followed, and count by their own instructions.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.observe.sides.owned import Owned, is_own
 from tapegrad.primitives.base import Value
 
-# The entries of a loop that is traced in its frame
+# The modules of iterators for loops that are traced in their frame.
 _COUNTED = ("tapegrad.tracing.statements.counted", "tapegrad.tracing.statements.leaving")
 
-# Methods that change containers of which rounds may carry what they hold
+# Methods that change containers whose parts may be loop-carried.
 _CHANGING = frozenset(
     ["append", "appendleft", "clear", "extend", "extendleft", "insert", "pop", "popleft", "reverse"]
     + ["rotate", "setdefault", "update"]
@@ -57,7 +57,7 @@ _CHANGING = frozenset(
 
 Check = Callable[[Activation, Any], bool]
 
-# They move values between variables and the stack, jump, or make something new of them.
+# They move values between variables and the stack, jump, or create a new object.
 _NAMES = """
     BUILD_CONST_KEY_MAP BUILD_LIST BUILD_SLICE BUILD_STRING BUILD_TUPLE CACHE COPY COPY_FREE_VARS
     DELETE_FAST END_FOR EXTENDED_ARG GET_LEN INTRINSIC_LIST_TO_TUPLE JUMP_BACKWARD
@@ -73,27 +73,28 @@ _NOTHING = frozenset(_NAMES.split())
 
 
 class Stopped(BaseException):
-    """What is run by itself was about to change something."""
+    """Raised when a side that is run alone is about to have an effect."""
 
 
 class Effects:
-    """Counts what a run changes, from when it is first asked for."""
+    """Counts the effects of a run, from the first query on."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.lasting = 0  # of these, what isn't done to a list that is a round's own, or carried
+        self.lasting = 0  # those not on a list that is a round's own, or loop-carried
         self.written: list[tuple[int, int]] = []  # traced arrays: see `note_write`
-        self.compared = False  # whether it matters which object a traced value is
-        self.steps = 0  # instructions that were run,
-        self.most = 0  # and how many may be, while a side runs by itself
-        # Lists of which the rounds that are being made do nothing but append to them; the frames
-        # that make rounds, and where these begin; and whether what changes is a round's own list
+        self.compared = False  # whether the identity of a traced value matters
+        self.steps = 0  # the number of instructions that were run,
+        self.most = 0  # and its limit while a side runs alone
+        # Lists that the rounds under way only append to; the frames and offsets of rounds; and
+        # whether the next change is of a round's own list.
         self.growing: list[Any] = []
         self.rounds: list[tuple[Any, int]] = []
         self.to_own = False
-        self.varying = False  # whether there are lists of which each call says how long they are
+        self.varying = False  # whether there are lists whose length a call determines
         self.owned = Owned()
-        # Loops that may make no round, the arrays that are one then, and how many writes there were
+        # Loops that may make no round, the arrays that are identical then, and the number of
+        # writes.
         self.loose: list[tuple[Any, list[Any], int]] = []
 
     def changed(self) -> None:
@@ -102,7 +103,7 @@ class Effects:
         self.to_own = False
 
     def rebound(self) -> list[Any]:
-        """Those loops behind which it makes a difference whether arrays are one."""
+        """The notes of loops after which it matters whether arrays are identical."""
         return [
             note
             for note, arrays, count in self.loose
@@ -110,16 +111,16 @@ class Effects:
         ]
 
     def note_write(self, x: Any) -> None:
-        """A traced array is about to stand for another variable: the array's id, and the number of
-        the variable that it stood for."""
+        """Record that a traced array is about to be bound to another variable: the array's id, and
+        the number of its present variable."""
         self.written.append((id(x), getattr(x._operand, "id", 0)))
 
     def step(self, a: Activation, at: int) -> None:
-        """The instruction at this place of a frame's code is about to run."""
+        """Check the instruction at this offset of a frame's code, which is about to run."""
         if a.checks is None:
             code = a.frame.f_code
             if a.o.apart is not None and a.sides is None and code.co_exceptiontable:
-                raise Stopped  # its handlers would run after that, too
+                raise Stopped  # its handlers would run after that
             a.checks = _checks_of(code)
         self.steps += 1
         if a.o.apart is not None and self.steps > self.most:
@@ -141,8 +142,8 @@ class Effects:
 
 @lru_cache(maxsize=1024)
 def _checks_of(code: CodeType) -> list[tuple[Check, Any] | None]:
-    """For each place in a code, what tells whether the instruction there changes nothing; None
-    where it doesn't in any case."""
+    """For each offset of a code, the check whether the instruction has no effect; None for
+    instructions that never have one."""
     checks: list[tuple[Check, Any] | None] = [None] * (len(code.co_code) // 2 + 1)
     names: tuple[str, ...] = ()
     prefixed: list[int] = []
@@ -180,7 +181,7 @@ def _changes(a: Activation, arg: Any) -> bool:
 
 
 def _goes_on(a: Activation, arg: Any) -> bool:
-    """Whether an iterator that goes on is the frame's alone, which nobody else can look at."""
+    """Whether an iterator that advances is referenced by the frame alone."""
     x = a.top()
     kind: Any = type(x)
     if x is EXHAUSTED:
@@ -189,7 +190,7 @@ def _goes_on(a: Activation, arg: Any) -> bool:
         return not getattr(x, "is_shared", True)
     if kind is types.GeneratorType:
         return is_own_code(x.gi_code) and sys.getrefcount(x) <= ALONE
-    # A comprehension is a function, up to Python 3.11, which is passed the iterator.
+    # Up to Python 3.11, a comprehension is a function that is passed the iterator.
     passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
     alone = sys.getrefcount(x) <= ALONE + passed
     return kind in ITERATORS and alone and is_private(x)
@@ -204,7 +205,7 @@ def _binary(a: Activation, arg: Any) -> bool:
 
 
 def _in_place(a: Activation, arg: Any) -> bool:
-    """`x += y` of a number makes another; what is written to a traced array is noted there."""
+    """Whether `x += y` creates a new number. A write to a traced array is recorded by the array."""
     return _operators(a, 2) and (CALM[type(a.top(1))] or type(a.top(1)) is tuple)
 
 
@@ -237,7 +238,7 @@ def _slice_of(a: Activation, arg: Any) -> bool:
 
 
 def _of_traced(a: Activation, depth: int) -> bool:
-    """A write to a traced array is noted there."""
+    """Whether the write is to a traced array, which records it."""
     return isinstance(a.top(depth), Value)
 
 
@@ -260,8 +261,8 @@ def _set_attribute(a: Activation, name: str) -> bool:
 
 
 def _replaces(a: Activation, depth: int, key: Any, names: int = 0) -> bool:
-    """Another value is about to be put in a place of what is so deep on the stack, where that has
-    so many names: whether that is no change. It may be one to what rounds carry."""
+    """Whether replacing a part of the object at this depth on the stack, which has `names` more
+    names, is no effect. It may be a change of a loop-carried value."""
     effects, owned, x = a.o.effects, a.o.effects.owned, a.top(depth)
     if owned.sides or owned.carried:
         owned.note_new(a, x)
@@ -274,8 +275,8 @@ def _replaces(a: Activation, depth: int, key: Any, names: int = 0) -> bool:
 
 
 def _set_own_cell(a: Activation, number: int) -> bool:
-    """A variable that inner functions read. Rounds of the functions that have called this one have
-    made it."""
+    """Check a write to a variable that inner functions read. The rounds of calling functions have
+    created its cell."""
     owned, cell = a.o.effects.owned, local(a.address, number)
     for rounds, made in owned.carried.items():
         if rounds.frame is not a.frame:
@@ -284,7 +285,7 @@ def _set_own_cell(a: Activation, number: int) -> bool:
 
 
 def _set_cell(a: Activation, number: int) -> bool:
-    """A variable of a function that this one is in."""
+    """Check a write to a variable of an enclosing function."""
     effects, cell = a.o.effects, local(a.address, number)
     effects.to_own = effects.owned.is_carried(a.o, cell)
     if not effects.owned.replaces(a.o, cell, "cell_contents"):
@@ -299,7 +300,7 @@ def _set_slice(a: Activation, arg: Any) -> bool:
 
 
 def _yields(a: Activation, arg: Any) -> bool:
-    """A generator expression whose entries are all asked for, one after the other."""
+    """Whether this is a generator expression that a loop consumes to the end."""
     entries: Any = local(a.address, 0) if a.frame.f_code.co_varnames[:1] == (".0",) else None
     return type(entries).__module__ in _COUNTED and not entries.is_shared
 
@@ -307,7 +308,7 @@ def _yields(a: Activation, arg: Any) -> bool:
 def _iterated(a: Activation, arg: Any) -> bool:
     x = a.top()
     kind: Any = type(x)
-    if kind in ITERATORS or kind is types.GeneratorType:  # itself again; that it goes on is noted
+    if kind in ITERATORS or kind is types.GeneratorType:  # itself; advancing it is recorded
         return True
     known = kind in _GONE_THROUGH or isinstance(x, np.ndarray)
     return known or isinstance(x, Value) or kind.__module__ in _COUNTED
@@ -329,7 +330,7 @@ def _identity(a: Activation, arg: Any) -> bool:
 
 
 def _compares(a: Activation, *values: Any) -> None:
-    """It makes a difference which objects these are, or what they hold."""
+    """Record a comparison of the identity, or of the contents, of these objects."""
     if (
         any(type(x) in (list, tuple, dict, set, frozenset) for x in values)
         or sum(isinstance(x, Value) for x in values) == 2
@@ -376,7 +377,7 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     if any(second is f or first is f for f in (any, all)) and _is_passed_on(a, above, count):
         flow = sides_of(a.frame.f_code).flow
         if flow.is_called_on_expression(a.frame.f_lasti):
-            return True  # nobody asks for the entries that are left
+            return True  # the remaining items are never read
     values = [a.top(above + k) for k in range(count - 1, -1, -1)]
     f = second if first is MISSING else first
     if first is not MISSING and second is not MISSING:
@@ -386,12 +387,12 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
     if any(f is x for x in _COMPARING):
         a.o.effects.compared = True
     if generator_drawn_from(a, f, values) is not None:
-        return True  # what stands in its place says whether that is a change
+        return True  # its replacement decides whether that is an effect
     if f is list.append and len(values) == 2 and _grows(a, values[0]):
         return True
     if _changes_container(f, values):
         carried = a.o.effects.owned.is_carried(a.o, values[0])
-        is_method = values[0] is second  # so that this is a name of it, too
+        is_method = values[0] is second  # then the stack holds it once more
         own = is_own(a, a.o.effects.rounds, above + count - (not is_method), 1 + is_method)
         a.o.effects.to_own = carried or own
         return False
@@ -401,7 +402,7 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
 
 
 def _changes_container(f: Any, values: Sequence[Any]) -> bool:
-    """Whether this is a method that changes a container, which is passed what changes nothing."""
+    """Whether this is a method that changes a container, with passive arguments."""
     kind: Any = getattr(f, "__objclass__", None)
     known = type(f) is types.MethodDescriptorType and f.__name__ in _CHANGING and bool(values)
     known = known and (kind in NUMBERED or kind in KEYED) and type(values[0]) in (*NUMBERED, *KEYED)
@@ -409,31 +410,31 @@ def _changes_container(f: Any, values: Sequence[Any]) -> bool:
 
 
 def _is_passed_on(a: Activation, above: int, count: int) -> bool:
-    """Whether all that is passed is a generator expression that nothing else has."""
+    """Whether the only argument is a generator expression that nothing else references."""
     x = a.top(above)
-    alone = frames.references(operand_at(a.stack, above)) == 2  # and the name that it has here
+    alone = frames.references(operand_at(a.stack, above)) == 2  # one is the local name's
     return count == 1 and is_waiting(x) and alone
 
 
 def is_waiting(x: Any) -> bool:
-    """Whether this is a generator expression that nobody has asked for an entry yet."""
+    """Whether this is a generator expression that hasn't started."""
     if type(x) is not types.GeneratorType or x.gi_code.co_name != "<genexpr>":
         return False
     return not is_own_code(x.gi_code) and inspect.getgeneratorstate(x) == inspect.GEN_CREATED
 
 
-# They go through all entries, and are answered: see `tracing.frontend.python.exhausting`
+# They consume the iterator, and are answered: see `tracing.frontend.python.exhausting`.
 EXHAUSTING = (list, tuple, sum, max, min)
 
 
 def _grows(a: Activation, x: Any) -> bool:
-    """Whether this list grows with the rounds that are being made. What sides of a branch append
-    is made one where they meet."""
+    """Whether this list grows with the rounds under way. Items appended by sides of a branch are
+    merged at the join."""
     return any(x is grown for grown in a.o.effects.growing)
 
 
 def _called_with(a: Activation, flags: int) -> bool:
-    """`f(*args, **kwargs)`."""
+    """Check `f(*args, **kwargs)`."""
     above = flags & 1
     kwargs = a.top(0) if above else {}
     args, f = a.top(above), a.top(above + 1)
@@ -443,7 +444,7 @@ def _called_with(a: Activation, flags: int) -> bool:
     return changes_nothing(f, args, kwargs)
 
 
-# They tell which of several equal objects, or arrays of equal contents, it is.
+# They distinguish equal objects, or arrays of equal contents.
 _COMPARING = (id, operator.is_, operator.is_not, np.shares_memory, np.may_share_memory)
 
 

@@ -1,8 +1,8 @@
-"""What a run has done outside so far: whether a part of it has done more.
+"""The changes that a run has made outside the function, to tell whether a part of it made any.
 
-A part that has changed nothing, and has met nothing whose state can't be seen, does the same
-whenever it is run again, and however often: the calls for many rows are made one by the help of
-that (`runtime/rows.py`). What it draws from generators of random numbers is counted apart.
+A part that has changed nothing, and has read nothing that can't be compared, does the same whenever
+it is run again. So calls for many rows can be merged into one (`runtime/rows.py`). Draws from
+random generators are counted separately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tapegrad.observe.program.source import at_line, at_source
 
 
 class Done:
-    """What a run that is observed, if it is, has done outside until now."""
+    """The changes outside that the observed run, if any, has made until now."""
 
     def __init__(self, o: Notes | None) -> None:
         self._o = o
@@ -28,7 +28,7 @@ class Done:
         self._states = {} if o is None else o.undoing.states(now=True)
 
     def is_all(self) -> bool:
-        """Whether it has done nothing since."""
+        """Whether no change was made since."""
         if _counts(self._o) != self._counts:
             return False
         held = _held(self._o)
@@ -38,7 +38,7 @@ class Done:
         )
 
     def changed(self) -> str | None:
-        """A place or an array that holds something else since, with its line."""
+        """A place or array that has changed since, with its line; None if there is none."""
         if self._o is None:
             return None
         for key, write in self._o.reads.written.items():
@@ -60,13 +60,13 @@ class Done:
         return None
 
     def can_be_undone(self) -> bool:
-        """Whether it has only written to places since, and nothing else."""
+        """Whether all changes since are writes to places."""
         return _counts(self._o) == self._counts
 
 
 def _counts(o: Notes | None) -> Any:
-    """What was noted that can't be compared, that was printed, and asked of installed packages;
-    and what is in arrays that were written to."""
+    """The counts of lost reads, of prints, of calls of installed packages, and of postponed and
+    other changes; and checksums of arrays that were written to."""
     if o is None:
         return ()
     counts = o.reads.losses, o.told, o.questions.count, len(o.reads.postponed)
@@ -74,13 +74,13 @@ def _counts(o: Notes | None) -> Any:
 
 
 def _arrays(o: Notes | None) -> dict[int, Any]:
-    """What is in arrays that were written to."""
+    """Checksums of the arrays that were written to."""
     written = () if o is None else o.reads.mutated.items()
     return {key: checksum(x) for key, (x, was) in written if was is not None}
 
 
 def _steps(o: Notes | None) -> int:
-    """How often an iterator has gone on."""
+    """How often an iterator has advanced."""
     return 0 if o is None else o.undoing.steps + o.questions.takes
 
 
@@ -89,7 +89,7 @@ def _is_same(x: Any, y: Any) -> bool:
 
 
 def _held(o: Notes | None) -> dict[Any, list[Any]]:
-    """What the places hold that were written to."""
+    """The values of the places that were written to."""
     if o is None:
         return {}
     return {key: values_of(write) for key, write in o.reads.written.items()}

@@ -1,12 +1,13 @@
-"""What rounds and sides of branches may change: what is theirs alone, or is known when they end.
+"""Objects that rounds and sides of branches may change: their own, or those whose changes are found
+when they end.
 
-    for x in xs:                            a round: what `state`, which a variable holds, is like
-        state.n += 1                        before and after it tells what it carries on
-        if x > 0:                           a side: what it replaces is put back behind it,
+    for x in xs:                            a round: the state of an object in a variable, before
+        state.n += 1                        and after the round, tells what is loop-carried
+        if x > 0:                           a side: a value that it replaces is restored behind it,
             state.m = x                     and becomes the result of a conditional
 
-A part of a container or object that the run has made is a variable like any other, if what leads to
-it is looked at before and after the round.
+A part of a container or object that the run has created is treated as a variable, if the path to it
+is compared before and after the round.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 
 
 class Replaced(NamedTuple):
-    """What stood in the place of a part of a container before it was another value."""
+    """A part of a container, with its value before it was replaced."""
 
     holder: Any
     key: Any
@@ -38,17 +39,18 @@ class Replaced(NamedTuple):
 
 
 class Owned:
-    """What the rounds that are being made, and the sides that are under way, may change."""
+    """The objects that the rounds and sides under way may change."""
 
     def __init__(self) -> None:
-        # Of each round, by id: what holds what it carries, and the objects that it has made
+        # For each round, ids of the holders of its loop-carried values, and of objects that it
+        # created.
         self.carried: dict[Any, set[int]] = {}
-        self.sides: dict[Any, set[int]] = {}  # of each side the objects that it has made, and
-        self.replaced: list[Replaced] = []  # what they have put another value in the place of
+        self.sides: dict[Any, set[int]] = {}  # for each side, ids of the objects that it created
+        self.replaced: list[Replaced] = []  # and the parts that the sides have replaced
 
     def replaces(self, o: Any, x: Any, key: Any) -> bool:
-        """Another value is about to be put in the place of a part of a container or object.
-        Whether that is known where the sides of a branch meet."""
+        """Record that a part of a container or object is about to be replaced. Returns whether the
+        join of the branch will know the change."""
         if not self.sides or not has_made(o, x):
             return False
         if id(x) in [*self.sides.values()][-1]:
@@ -61,13 +63,13 @@ class Owned:
         return value is not MISSING
 
     def is_carried(self, o: Any, x: Any) -> bool:
-        """Whether the run has made this container or object, and all rounds that are being made
-        carry what it holds, or have made it."""
+        """Whether the run has created this container or object, and all rounds under way carry its
+        parts, or have created it."""
         known = self.carried.values()
         return bool(known) and has_made(o, x) and all(id(x) in each for each in known)
 
     def begins(self, side: Any) -> int:
-        """A side of a branch begins: how much was replaced until then."""
+        """Record that a side of a branch begins. Returns the number of replacements so far."""
         self.sides[side] = set()
         return len(self.replaced)
 
@@ -77,8 +79,8 @@ class Owned:
             self.replaced.clear()
 
     def put_back(self, count: int) -> dict[tuple[int, Any], Replaced]:
-        """Let those parts be what they were that were replaced since there were so many: what was
-        in their places, by these."""
+        """Undo the replacements after the first `count`. Returns the parts with the values that
+        they had until now."""
         left: dict[tuple[int, Any], Replaced] = {}
         for each in reversed(self.replaced[count:]):
             left.setdefault(each.place, each._replace(value=part(each.holder, each.key)))
@@ -87,21 +89,22 @@ class Owned:
         return left
 
     def note_new(self, a: Activation, x: Any) -> None:
-        """An object is about to have an attribute set: whether it is one that is being made."""
+        """Record that an attribute is about to be set, in case that the object is under
+        construction."""
         if _is_being_made(a, x):
             for known in (*self.carried.values(), *self.sides.values()):
                 known.add(id(x))
 
 
 def has_made(o: Any, x: Any) -> bool:
-    """Whether a run has made an object, so that nobody else has it."""
+    """Whether a run has created an object, and no other code holds it."""
     reads = o.reads
     return reads.place(x) is None and id(x) not in reads.joined and id(x) not in reads.open
 
 
 def _is_being_made(a: Activation, x: Any) -> bool:
-    """Whether this frame, or one that has called it, is the `__init__` that Python calls for an
-    object which a call of its class is making."""
+    """Whether this frame, or a caller of it, is the `__init__` of this object, called by Python
+    when its class was called."""
     kind: Any = type(x)
     new: Any = object.__new__
     if type(kind) is not type or kind.__new__ is not new or not is_open(kind):
@@ -119,13 +122,13 @@ def _is_being_made(a: Activation, x: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _keeps_first(code: CodeType) -> bool:
-    """Whether a function's first variable is its first argument all along."""
+    """Whether a function's first variable is never reassigned."""
     written = set[int]().union(*[reads_and_writes(i)[1] for i in instructions_of(code)])
     return code.co_argcount > 0 and 0 not in written
 
 
 def _called(a: Activation) -> Any:
-    """What the running instruction of a frame calls; `MISSING` if it is no call."""
+    """The callable of a frame's running call; `MISSING` if the instruction is no call."""
     code, at = a.frame.f_code.co_code, a.frame.f_lasti
     name, count = dis.opname[code[at]], code[at + 1]
     if name == "CALL_FUNCTION_EX":
@@ -138,9 +141,9 @@ def _called(a: Activation) -> Any:
 
 
 def is_own(a: Activation, rounds: list[tuple[Any, int]], depth: int, names: int) -> bool:
-    """Whether a round has made the container for itself that is so deep on the stack: one variable
-    of the frame holds it, and nothing else but so many names. A round sets that before it reads it,
-    or calls what the variable is in."""
+    """Whether a round has created the container at this depth on the stack for itself: one variable
+    of the frame holds it, and otherwise only the stack and `names` names. Each round sets the
+    variable before it reads it, or calls the function that has the variable."""
     code, x = a.frame.f_code, a.top(depth)
     holders = [k for k in range(code.co_nlocals) if local(a.address, k) is x]
     if len(holders) != 1 or code.co_flags & inspect.CO_GENERATOR:
@@ -151,4 +154,4 @@ def is_own(a: Activation, rounds: list[tuple[Any, int]], depth: int, names: int)
     return bool(rounds) and not any(f is a.frame and holders[0] in live(at) for f, at in rounds)
 
 
-_HELD = 4  # references: the variable, the stack, the name that it has here, the one that counts
+_HELD = 4  # references by the variable, the stack, the local name, and `getrefcount`'s argument
