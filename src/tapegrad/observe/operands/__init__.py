@@ -1,2 +1,3 @@
-"""What stands on a frame's stack where an instruction is about to run, and what is put in its
-place: answers, plain integers, arrays and tables that become traced ones with all who hold them."""
+"""Replacement of operands on a frame's stack before an instruction runs: answers replace functions,
+plain integers replace traced ones, and plain arrays and tables become traced ones wherever they are
+held."""

@@ -1,4 +1,4 @@
-"""Errors of code in C that gets a traced value, which the program catches."""
+"""Errors of C code that is passed a traced value, which the program catches."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
 def unless_caught(
     a: Activation, f: Any, passed: Any, note: Then | None, args: Any, kwargs: Any
 ) -> Then | None:
-    """What is noted of a call, and besides: where code in C gets a traced value, raises an error
-    and the program catches it, the trace is refused, unless plain values `args` and `kwargs` lead
-    to an error, too."""
-    if type(f) is functools.partial and f.func is dispatch.ask:  # which stands for a package's
+    """The recorder of a call. It also refuses the trace if C code that is passed a traced value
+    raises an error that the program catches, unless the plain values `args` and `kwargs` raise an
+    error, too."""
+    if type(f) is functools.partial and f.func is dispatch.ask:  # it replaces a package's function
         f = f.args[-1]
     if not (takes_numbers(f) or any(f is x for x in _OF_MEMORY)):
         return note

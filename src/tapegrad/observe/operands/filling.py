@@ -1,9 +1,9 @@
 """Plain arrays of the run's own that a traced value is about to be written to.
 
-What the function makes with NumPy and plain arrays alone, `u = u0.copy()`, stays a plain array: it
-costs nothing, and all code takes it. When a traced value is about to be written to it, it becomes
-one that can hold that (`tracing/memory/made.py`), and so do its views: all who hold one of them
-hold the traced one from then on (`holders.py`). What isn't proven to be the run's own stays plain.
+An array that the function makes with NumPy from plain arrays alone, as in `u = u0.copy()`, stays
+plain: that costs nothing, and all code takes it. When a traced value is about to be written to it,
+it becomes a `MadeTracer` (`tracing/memory/made.py`), and so do its views: they are replaced
+wherever they are held (`holders.py`). An array that isn't proven to be the run's own stays plain.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from tapegrad.primitives.base import Value
 
 
 def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> None:
-    """Operand number `target` is about to be written to with these, or computed with `in_place`."""
+    """Prepare a write of the operands `values` to operand number `target`, or an operation
+    `in_place`."""
     kind: Any = type(a.top(target))
     if kind is np.ndarray and a.top(target).dtype.hasobject:
-        return  # NumPy keeps the traced value itself, as a list does
+        return  # NumPy stores the traced value itself, as a list does
     if kind is np.ndarray or kind is np.flatiter:
         traced = any(dispatch.has_traced(a.top(k)) for k in values)
         if traced or _is_outside(a, a.top(target)):
@@ -52,9 +53,9 @@ def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> No
 def fill_called(
     a: Activation, f: Any, values: Sequence[Any], named: dict[str, Any]
 ) -> list[tuple[int, bool]]:
-    """The ids of plain arrays that a call of a function of NumPy's, or of an array's method, is
-    about to write to, if they may have to take traced values, and whether they have to; or that of
-    a table of pandas'."""
+    """The ids of plain arrays that a call of a NumPy function, or of an array's method, may write
+    traced values to, each with whether a traced value is among the arguments; or the id of such a
+    table."""
     if type(f) in _BOUND and type(f.__self__) in (np.ndarray, np.ufunc):
         own = f.__self__
         f, values = getattr(type(own), f.__name__), [own, *values]
@@ -68,7 +69,7 @@ def fill_called(
 
 
 def _targets(f: Any, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
-    """What a call may write to."""
+    """The arguments that a call may write to."""
     kind: Any = type(f)
     if kind is np.ufunc:
         return written(f, values, named)
@@ -85,13 +86,13 @@ def _targets(f: Any, values: Sequence[Any], named: dict[str, Any]) -> Sequence[A
     if isinstance(generator := generator_of(f, values), randomness.numpys_kinds()):
         shuffled = [x for x in values if x is not generator] if f.__name__ == "shuffle" else []
         return [*written(f, values, named), *shuffled[:1]]
-    # A method of a traced array
+    # a method of a traced array
     return written(f, values, named) if values and isinstance(values[0], Value) else ()
 
 
 @functools.lru_cache(maxsize=1024)
 def _place_of_out(f: Any) -> int:
-    """Which positional argument of a function of NumPy's is `out`; one too far if none is."""
+    """The positional index of a NumPy function's parameter `out`; a huge one if it has none."""
     try:
         names = list(inspect.signature(f).parameters)
     except (TypeError, ValueError):
@@ -99,7 +100,7 @@ def _place_of_out(f: Any) -> int:
     return names.index("out") if "out" in names else sys.maxsize - 1
 
 
-_OF_UFUNCS = {"at": 1, "reduce": 4, "accumulate": 4, "reduceat": 5}  # where what is written to is
+_OF_UFUNCS = {"at": 1, "reduce": 4, "accumulate": 4, "reduceat": 5}  # index of the written argument
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv}
@@ -115,8 +116,8 @@ def fill_all(a: Activation, found: Iterable[tuple[int, bool]]) -> None:
 
 
 def _is_outside(a: Activation, x: Any) -> bool:
-    """Whether an array is one of the outside, or a tape has what it holds now: a write to it would
-    be lost on later calls."""
+    """Whether an array existed before the run, or is captured by a tape: a write to it would be
+    lost at later calls."""
     owner = id(owner_of(_array_of(x)))
     return owner in a.o.owners or owner in a.o.reads._owners
 
@@ -130,7 +131,7 @@ def _fill(a: Activation, keys: Sequence[int], traced: bool) -> None:
     if trace is None:
         return
     trace.unfilled = ""
-    kept: list[Family] = []  # so that no id is given away
+    kept: list[Family] = []  # keeps the ids unique
     for key in keys:
         lent = dispatch.lend(a, _array_of(ctypes.cast(key, ctypes.py_object).value), traced)
         if lent is not None:
@@ -142,7 +143,7 @@ def _fill(a: Activation, keys: Sequence[int], traced: bool) -> None:
 
 
 def _objection(a: Activation, family: Family) -> str:
-    """Why an array isn't known to be the run's own."""
+    """Why an array isn't known to be the run's own; empty if it is."""
     owner = family.owner
     if type(owner) is not np.ndarray or not owner.flags.owndata:
         return f"whose memory belongs to an object of type {type(owner).__name__}"
@@ -152,7 +153,8 @@ def _objection(a: Activation, family: Family) -> str:
 
 
 def _put(a: Activation, family: Family) -> str:
-    """Put traced arrays in the place of these, if all who hold them are known; else why not."""
+    """Replace the arrays of a family by traced ones, if all references are known; else return why
+    not."""
     trace = dispatch.trace()
     search = Search(a, family, dispatch.began(), strict=trace is not a.o.trace)
     search.run()
@@ -174,12 +176,13 @@ def _put(a: Activation, family: Family) -> str:
     for key, puts in family.puts.items():
         for put in puts:
             put(found[key])
-    a.loops = {}  # a loop whose rounds nobody sees may make another
+    a.loops = {}  # a loop whose rounds aren't observed may create another one
     return ""
 
 
 def _made_at(a: Activation, family: Family) -> str:
-    """Where the program has put one of these in a variable, if that is known: the outermost one."""
+    """The line, as a text, where the outermost frame has bound one of these arrays to a variable,
+    if it is unique."""
     found, frame = "", a.frame
     while frame is not None:
         if isinstance(getattr(frame.f_trace, "__self__", None), Activation):

@@ -1,12 +1,12 @@
-"""Who holds an array that the run has made, and how all of them come to hold something else.
+"""The holders of an array that the run has created, and replacing the array in all of them.
 
-A run finds arrays in its frames' variables and stacks, and in what it has made itself: containers,
-closures and objects. So the references to an array can be counted there. If these are all that
-Python's own count says, nobody else has the array, and each can be made to hold another object in
-its place. If one is missing, a library has it, or C code, and nothing is done.
+A run holds arrays in its frames' variables and stacks, and in objects that it has created:
+containers, closures and instances. So the references to an array can be counted there. If their
+number equals Python's reference count, no other code has the array, and it can be replaced in each
+of them. If a reference is missing, a library or C code has it, and nothing is done.
 
-Of what is outside only those places count that the run has written to: what else is there was read
-before the run came to it, and has a place (`guards/reads.py`).
+Of objects that existed before, only the places that the run has written to count: the run has read
+their other contents, which therefore have a place (`guards/reads.py`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from tapegrad.observe.program.heights import variables_of
 from tapegrad.primitives.base import Value
 
 Put = Callable[[Any], None]
-MOST = 20_000  # objects that are looked at
+MOST = 20_000  # maximal number of objects in a search
 _count_at = ctypes.c_ssize_t.from_address
 _word_at = ctypes.c_size_t.from_address
 _ITEMS: tuple[Any, ...] = (list, tuple, dict, collections.deque, set, frozenset, types.CellType)
 _HELD: tuple[Any, ...] = (functools.partial, types.MethodType, types.MappingProxyType)
 _FRAMED = (types.FunctionType, types.GeneratorType)
-# They take one thing after the other from what they hold, whatever that is.
+# They yield what they hold, item by item.
 _ITERATORS: tuple[Any, ...] = (type(iter(np.empty(1))), type(iter([])), type(iter(())))
 _ITERATORS += (enumerate, zip, map, filter, reversed)
-# Instructions that hold their operands on the stack until what they call has returned
+# Instructions that keep their operands on the stack until the called function returns.
 _HOLDING = ("CALL", "PRECALL", "BINARY", "COMPARE", "STORE_SUBSCR", "STORE_SLICE", "FOR_ITER")
 
 
 class Family:
-    """An array, `owner`, its views, and methods of these, with who holds each.
+    """An array, `owner`, its views, and methods of these, with the references to each.
 
-    `members` are these by their ids, `puts` what puts another object in the place of each where it
-    is held, and `counts` how often it is.
+    `members` are these objects by id, `puts` the functions that replace each where it is held, and
+    `counts` the number of references found.
     """
 
     def __init__(self, owner: np.ndarray) -> None:
@@ -57,10 +57,10 @@ class Family:
         self.members: dict[int, Any] = {id(owner): owner}
         self.puts: dict[int, list[Put]] = {id(owner): []}
         self.counts: collections.Counter[int] = collections.Counter()
-        self.stuck = ""  # what holds one of them and can't hold anything else
+        self.stuck = ""  # a holder in which a member can't be replaced
 
     def has(self, x: Any) -> bool:
-        """Whether this is a member, or one that wasn't seen before."""
+        """Whether this is a member; a view or method that wasn't seen before is added."""
         if id(x) in self.members:
             return True
         held = _array_in(x)
@@ -73,7 +73,7 @@ class Family:
         return True
 
     def held(self, x: Any, put: Put | None, what: str = "") -> None:
-        """A member is held where `put` puts something else."""
+        """Record a reference to a member, which `put` replaces."""
         self.counts[id(x)] += 1
         if put is None:
             self.stuck = self.stuck or what
@@ -81,7 +81,7 @@ class Family:
             self.puts[id(x)].append(put)
 
     def is_whole(self, others: collections.Counter[int]) -> bool:
-        """Whether all references have been found; those of `others` hold on to what they have."""
+        """Whether all references were found. Those of `others` are kept as they are."""
         for key in self.members:
             here = 2 if key == id(self.owner) else 1
             if _count_at(key).value != here + self.counts[key] + others[key]:
@@ -90,7 +90,7 @@ class Family:
 
 
 def _array_in(x: Any) -> np.ndarray | None:
-    """The array that an array or a method of one shows."""
+    """The array that an array, or a method of one, refers to."""
     kind: Any = type(x)
     if kind is np.ndarray:
         return x
@@ -104,16 +104,16 @@ def _array_in(x: Any) -> np.ndarray | None:
 
 
 class Search:
-    """Looks through what a run holds for a family."""
+    """A search for the references to a family, in all that a run holds."""
 
     def __init__(self, a: Activation, family: Family, until: Any, strict: bool) -> None:
         self.a, self.family = a, family
         self.until = until  # the frame that has begun the trace
-        self.strict = strict  # whether the trace is another one than the run's own
+        self.strict = strict  # whether the trace isn't the run's own
         self.seen: set[int] = set()
         self.queue: collections.deque[Any] = collections.deque()
-        # What is looked into, by ids: which it is now, 0 for a frame; how often each was found, in
-        # what, and how often it is held here; and what holds a member
+        # By the ids of searched objects: the present one, 0 for a frame; how often each was found,
+        # and in which objects; how often it is held here; and the holders of members.
         self.current = 0
         self.found: collections.Counter[int] = collections.Counter()
         self.above: dict[int, set[int]] = {}
@@ -132,8 +132,8 @@ class Search:
             self._inside(x)
 
     def is_own(self) -> bool:
-        """Whether what holds a member is held by nothing but what was looked at. That has to be so
-        where a trace is another one than the run's: an outer function may hold it, too."""
+        """Whether the holders of members are held by searched objects alone. This is needed if the
+        trace isn't the run's: an outer function may hold them, too."""
         waiting, known = list(self.holding), {0}
         while waiting and self.strict:
             key = waiting.pop()
@@ -152,8 +152,8 @@ class Search:
     # ---- frames
 
     def _frames(self) -> Iterator[tuple[int, Any, int, bool]]:
-        """Where the run's frames are, how many entries of each are in use, and whether those of the
-        stack are sure to be."""
+        """Yield the addresses and codes of the run's frames, the number of variables and stack
+        entries in use, and whether the stack entries certainly are."""
         frame = self.a.frame
         while frame is not None and frame is not self.until:
             a = getattr(frame.f_trace, "__self__", None)
@@ -163,7 +163,7 @@ class Search:
             frame = frame.f_back
 
     def _runs(self, a: Activation) -> None:
-        """A frame and its activation hold the function that they run."""
+        """Count the references of a frame and its activation to the function that they run."""
         self.found[id(a.function)] += 2
         self.above.setdefault(id(a.function), set()).add(0)
 
@@ -195,10 +195,10 @@ class Search:
             del x
         self._met(frames.names_of(address), None, "")
 
-    # ---- what is held
+    # ---- held objects
 
     def _met(self, x: Any, put: Put | None, what: str) -> None:
-        """A reference to this was found."""
+        """Record a reference to this object."""
         kind: Any = type(x)
         if CALM[kind] or (isinstance(x, Value) and stood_for(kind) is None):
             return
@@ -217,7 +217,7 @@ class Search:
         self.above.setdefault(id(x), set()).add(self.current)
 
     def _is_open(self, x: Any, kind: Any) -> bool:
-        """Whether what this holds is looked at: the run has made it."""
+        """Whether the contents of this object are searched: the run has created it."""
         if isinstance(x, Value):  # of a subclass of ndarray: its attributes
             return True
         known = kind in _ITEMS or kind in _HELD or kind in _ITERATORS or kind in _FRAMED
@@ -226,7 +226,7 @@ class Search:
         return self.a.o.reads.place(x) is None
 
     def _written(self) -> None:
-        """The places outside that the run has written to."""
+        """Search the places that the run has written to in objects that existed before."""
         reads = self.a.o.reads
         changed = []
         for write in list(reads.written.values()):
@@ -270,7 +270,7 @@ class Search:
             self._met(base.__getitem__(x, key), functools.partial(base.__setitem__, x, key), "")
 
     def _generator(self, x: Any) -> None:
-        """One that waits for the next round: its variables."""
+        """Search the variables of a suspended generator."""
         frame = x.gi_frame
         live = -1 if frame is None or x.gi_running else frames.live(frames.address_of(frame))
         a = getattr(getattr(frame, "f_trace", None), "__self__", None)
@@ -279,7 +279,7 @@ class Search:
             self._frame(frames.address_of(frame), x.gi_code, live, True)
 
     def _parts(self, x: Any) -> None:
-        """What an object in C holds: of those that go through others each may be put."""
+        """Search the contents of an object in C. Those of iterators can be replaced."""
         kind: Any = type(x)
         for y in gc.get_referents(x):
             put = None
@@ -290,7 +290,7 @@ class Search:
             self._met(y, put, f"a {kind.__name__}")
 
     def _attributes(self, x: Any) -> None:
-        """The attributes of an object, in a dict and in slots."""
+        """Search the attributes of an object, in its dict and in slots."""
         held = getattr(x, "__dict__", None)
         if type(held) is dict:
             self._above(held)
@@ -309,12 +309,12 @@ class Search:
 
 
 def slots_of(kind: type) -> Iterator[Any]:
-    """The places of attributes that objects of a class have beside their dict."""
+    """Yield the descriptors of the slots of a class's objects."""
     for base in kind.__mro__:
         if is_pythons_class(base) and base not in _ITEMS:
             yield from [x for x in vars(base).values() if type(x) is types.MemberDescriptorType]
 
 
 def counted(holders: Iterable[Any]) -> collections.Counter[int]:
-    """How often these hold each object."""
+    """How often these hold each object, by id."""
     return collections.Counter(map(id, holders))

@@ -1,9 +1,9 @@
-"""Traced integers that leave the trace: arguments of functions in C, and keys of dicts and sets.
+"""Plain numbers for code that can't take traced ones: C functions, and keys of dicts and sets.
 
-A function in C that takes an integer looks at its type, and doesn't ask a traced one for its value.
-So it gets a plain one, which is guarded. What only holds its arguments, or passes them on to
-operators and to functions of the user's, gets them as they are. Likewise a key: hashes and equality
-are those of plain integers, and none that is kept outlives the trace.
+A C function that takes an integer checks its type, and doesn't ask a traced one for its value. So
+it gets a plain integer, which is guarded. A function that only stores its arguments, or passes them
+to operators and to functions of the user's, gets them unchanged. Keys are plain, too: they need the
+hash and equality of plain integers, and a traced one that is stored would outlive the trace.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
 
-Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays
+Plain = Callable[[Any], Any]  # the replacement of a value; None if it stays
 
 # ---- functions in C
 
@@ -51,7 +51,7 @@ def _is_foreign_module(name: str) -> bool:
 
 
 def is_foreign(f: Any) -> bool:
-    """Whether what is called is written in C, and neither Python's nor NumPy's."""
+    """Whether a callable is written in C, and neither Python's nor NumPy's."""
     kind: Any = type(f)
     if kind is types.FunctionType or kind is types.MethodType or isinstance(f, Value):
         return False
@@ -66,13 +66,13 @@ def is_foreign(f: Any) -> bool:
 
 
 _MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-# Python has two classes of methods written in C, of which `types` names one.
+# Python has two classes of methods written in C; `types` names one of them.
 BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 
 
 def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
-    """What traced arguments of a call `f(*args)` become where code in C takes numbers; None where
-    they go there as they are."""
+    """The function that makes traced arguments of a call `f(*args)` plain, if C code takes their
+    numbers; None if they are passed unchanged."""
     if all(type(x) in PLAIN_TYPES for x in args):
         return None
     if f is hash or type(f) is functools._lru_cache_wrapper:
@@ -84,7 +84,7 @@ def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
     if f is pow:
         return dispatch.whole if len(args) == 3 else None
     code = getattr(f, "__code__", None)
-    if code is not None and is_pandas_file(code.co_filename):  # it goes on to C
+    if code is not None and is_pandas_file(code.co_filename):  # its arguments are passed on to C
         return dispatch.whole
     keys = keys_of(f)
     if keys is not None or not takes_numbers(f):
@@ -95,7 +95,8 @@ def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
 
 
 def takes_numbers(f: Any) -> bool:
-    """Whether this is written in C, and isn't known just to hold or to pass on its arguments."""
+    """Whether a callable is written in C, and isn't known to only store its arguments or pass them
+    on."""
     kind: Any = type(f)
     if kind is types.FunctionType or isinstance(f, Value) or not callable(f):
         return False
@@ -118,7 +119,7 @@ def takes_numbers(f: Any) -> bool:
 
 
 def called_plainly(f: Any) -> Any:
-    """`f`, which code in C will call, with plain numbers for traced ones."""
+    """The function `f`, which C code will call, with plain numbers for traced arguments."""
     return functools.partial(_called, f)
 
 
@@ -134,7 +135,7 @@ _CALLED = tuple(type(f(*"a")) for f in (operator.itemgetter, operator.attrgetter
     types.GenericAlias,
 )
 _TEXTS = ("format", "format_map", "join", "__format__", "__mod__", "__str__", "__repr__")
-# They hold what they are passed, or pass it on: to operators, to functions, to another thread.
+# They store their arguments, or pass them on: to operators, to functions, to another thread.
 _NAMES = """
     builtins types contextvars _contextvars threading gc sys atexit copyreg typing weakref
     _abc _asyncio _bisect _collections _functools _heapq _operator _queue _thread _typing
@@ -146,7 +147,7 @@ _OF_NUMBERS = (np.datetime64, np.timedelta64, collections.deque)
 
 
 def _owner(f: Any) -> Any:
-    """The class that a method written in C is of; None for all else."""
+    """The class of a method written in C; None for other callables."""
     found = getattr(f, "__objclass__", None)
     if found is not None:
         return found
@@ -157,7 +158,7 @@ def _owner(f: Any) -> Any:
 
 
 def _module(f: Any) -> str:
-    """The name of the module that this or its class is of."""
+    """The name of the module that this, or its class, belongs to."""
     owner = f if isinstance(f, type) else _owner(f)
     if owner is not None:
         return module_of(owner)
@@ -170,7 +171,7 @@ def _holds(module: str) -> bool:
 
 
 def _makes_of_numbers(kind: type) -> bool:
-    """Whether a class makes its instances of numbers, in C."""
+    """Whether a class creates its instances from numbers, in C."""
     if kind in _OF_NUMBERS:
         return True
     if kind in _OF_ITERTOOLS or issubclass(kind, (Value, BaseException, np.generic)):
@@ -197,7 +198,7 @@ def _all_within(by: str, x: Any) -> Any:
 
 
 def _plainly_answered(f: Any) -> Any:
-    """A function of the program's, with plain numbers in what it returns, for code in C."""
+    """A function of the program's, with plain numbers in its results, for C code."""
     if type(f) not in (types.FunctionType, types.MethodType):
         return None
     return lambda x: _or_itself(functools.partial(_all_within, "json.dumps"), f(x))
@@ -212,7 +213,7 @@ def _or_itself(plain: Plain, x: Any) -> Any:
 
 
 def plain_of_key(x: Any) -> Any:
-    """A traced number, or a tuple that has some, with plain ones; None for all else."""
+    """The plain number of a traced one, also inside tuples; None for other objects."""
     if type(x) is tuple or (isinstance(x, tuple) and hasattr(x, "_fields")):
         found = [plain_of_key(y) for y in x]
         if all(y is None for y in found):
@@ -223,8 +224,8 @@ def plain_of_key(x: Any) -> Any:
 
 
 def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
-    """Put a plain key in the place of the operand number `k`, where the class of `held` looks it up
-    in C by this method."""
+    """Replace the operand number `k` by a plain key, if the class of `held` looks keys up by this
+    method in C."""
     x = a.top(k)
     if type(x) in PLAIN_TYPES:
         return
@@ -249,7 +250,8 @@ _MADE_OF_PAIRS = (dict, collections.OrderedDict, collections.defaultdict)
 
 
 def keys_of(f: Any) -> Plain | None:
-    """The same for a method of a dict or set, and for what makes one of elements or pairs."""
+    """The function that makes keys plain for a method of a dict or set, or a constructor from
+    elements or pairs."""
     if f is set or f is frozenset or getattr(f, "__name__", "") == "_count_elements":
         return _elements
     if any(f is x for x in _MADE_OF_PAIRS):
@@ -263,10 +265,10 @@ def keys_of(f: Any) -> Plain | None:
 
 
 def place_of_keys(f: Any) -> int | None:
-    """Which argument is a key or has keys, of what makes or asks a dict; the others are values.
-    None for all else, of which each may."""
+    """The position of the argument that is a key or has keys, for methods and constructors of
+    dicts, whose other arguments are values. None for other callables, for which all count."""
     if any(f is x for x in _MADE_OF_PAIRS):
-        return int(f is collections.defaultdict)  # behind what makes values
+        return int(f is collections.defaultdict)  # after the default factory
     owner = _owner(f)
     if owner is None or not issubclass(owner, (dict, types.MappingProxyType)):
         return None
@@ -274,12 +276,12 @@ def place_of_keys(f: Any) -> int | None:
 
 
 def _elements(x: Any) -> Any:
-    """Elements that become keys."""
+    """The elements of an argument as plain keys."""
     return _each(functools.partial(_or_itself, plain_of_key), x)
 
 
 def _pairs(x: Any) -> Any:
-    """Pairs of a key and a value."""
+    """Pairs of a key and a value, with plain keys."""
     return _each(_pair, x)
 
 
@@ -296,7 +298,8 @@ def _each(plain: Plain, x: Any) -> Any:
 
 
 def check_range(o: Notes, kind: Any, x: Any) -> None:
-    """NumPy makes an array of a traced integer, in which it would wrap around silently."""
+    """Check the value of a traced integer for a NumPy integer type, in which it would wrap around
+    silently."""
     value, held = int(x._read()[1]), np.iinfo(kind)
     if not held.min <= value <= held.max:
         o.refuse(

@@ -1,8 +1,8 @@
-"""What is put in the place of something that a frame is about to call or to look into.
+"""Replacement of the callable or container that an instruction is about to use.
 
-Ours answers a call of the user's code where NumPy, Python or another library couldn't follow a
-traced value. What is noted of the call is what the program says: the original, unless that is
-written in Python, and would be followed.
+The replacement answers a call of the user's code where NumPy, Python or another library couldn't
+follow a traced value. The record of the call is that of the original, unless the original is
+written in Python and would be followed.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def put(
     together: int | None = None,
     named: int = 0,
 ) -> Any:
-    """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
-    operands at these places, the last `named` of them by name, or stand `together` in one. Returns
-    what is noted as called: `f`, but for a function or class written in Python, of which nothing
-    will run."""
+    """Replace the callable `f`, operand number `at`, if its call is answered. The arguments are the
+    operands at `places`, the last `named` of them by name, or those in a tuple and dict at
+    `together`. Returns the callable to record: `f`, except for a Python function or class that
+    won't run."""
     if type(f) is MethodWrapperType and f.__name__ == "__call__" and type(f.__self__) in _IN_C:
         f = f.__self__  # `np.zeros.__call__(n)`
         frames.replace(operand_at(a.stack, at), f)
@@ -101,15 +101,15 @@ def put(
         return f
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
-        # without what it is a method of
-        known = _is_pythons(f) or is_foreign(f)  # one in C, of which nothing is known
+        # without the object that it is bound to
+        known = _is_pythons(f) or is_foreign(f)  # an unknown function in C
         return getattr(answer.by, "func", answer.by) if known else f
     plain = plain_of(f, args)
     if plain is not None:
         key = place_of_keys(f)
         if key is None:
             put_plain(a, places, together, plain)
-        elif together is None:  # what is passed by name is a value
+        elif together is None:  # arguments by name are values
             k = len(args) - 1 - key
             put_plain(a, places[k : k + 1] if k >= named else (), None, plain)
         else:
@@ -138,27 +138,27 @@ def put(
         put_plain(a, places, together, dispatch.plain)
         if (f is bytes or f is bytearray) and len(places) == 1:
             x = a.top(places[0])
-            if isinstance(x, Value) and isinstance(x, np.ndarray):  # it would be iterated over
+            if isinstance(x, Value) and isinstance(x, np.ndarray):  # else it would be iterated over
                 frames.replace(operand_at(a.stack, at), lambda x: f(x.tobytes()))
     return f
 
 
 def tells(f: Any) -> bool:
-    """Whether this prints, logs or warns, and gives nothing."""
+    """Whether this prints, logs or warns, and returns nothing."""
     if f is print or f is warnings.warn:
         return True
     function = f.__func__ if type(f) is MethodType else f
-    known = type(function) is FunctionType  # others may make attributes when they are asked
+    known = type(function) is FunctionType  # others may create attributes on access
     return known and function.__name__ in SHOWING and is_silent(function.__code__)
 
 
 def _told_before(*args: Any, **kwargs: Any) -> None:
-    """Stands in the place of `print` where a run is made again that had come past it."""
+    """The replacement of `print` in a repeated run, for output that was printed before."""
 
 
 def put_class(a: Activation, k: int, kind: Any, x: Any) -> Any:
-    """`super(kind, x)` of a traced array of a subclass of ndarray: put the class of tracers that
-    stands for `kind` where that is, the operand number `k`. Returns what is there then."""
+    """For `super(kind, x)` of a traced array of an ndarray subclass, replace operand number `k`,
+    `kind`, by its class of tracers. Returns the operand after that."""
     known = _standing_for(kind, x)
     if known is not None:
         frames.replace(operand_at(a.stack, k), known)
@@ -172,7 +172,7 @@ def _standing_for(kind: Any, x: Any) -> Any:
 
 
 def _put_super(a: Activation, at: int, args: Sequence[Any], places: Sequence[int]) -> None:
-    """A call of `super`: with a class and an object, or with none, which Python finds."""
+    """Prepare a call of `super`, with a class and an object, or without arguments."""
     if len(args) == 2 and places:
         put_class(a, places[-1], *args)
         return
@@ -186,8 +186,8 @@ def _put_super(a: Activation, at: int, args: Sequence[Any], places: Sequence[int
 
 
 def put_super(at: int, kind: Any, x: Any) -> Any:
-    """`super()`, which asks the frame for `kind` and `x`: put a `super` of the class that stands
-    for `kind` at `at`, where `super` is. Returns the class that is asked then."""
+    """For `super()`, which reads `kind` and `x` from the frame, replace `super` at `at` by one of
+    the class of tracers. Returns the class that is searched then."""
     known = _standing_for(kind, x)
     if known is not None:
         frames.replace(at, functools.partial(super, known, x))
@@ -195,7 +195,7 @@ def put_super(at: int, kind: Any, x: Any) -> Any:
 
 
 def _sorts(f: Any) -> bool:
-    """Whether this is the method of a list that goes on to a key."""
+    """Whether this is `sort` of a list, which calls a key function."""
     return type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list
 
 
@@ -205,7 +205,7 @@ _NUMBERS = (np.ndarray, np.generic, int, float, complex)
 
 
 def _method_of(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`np.ndarray.sum(x)`, `float.is_integer(x)`: of a traced value its own method."""
+    """Call a traced value's own method for `np.ndarray.sum(x)` or `float.is_integer(x)`."""
     method = getattr(x, name) if x._subclass is None else x._as_numpys(name)
     return method(*args, **kwargs)
 
@@ -217,7 +217,8 @@ def _is_of_descriptor(f: Any) -> bool:
 
 
 def _of_descriptor(f: Any, x: Any) -> Any:
-    """The same of a traced array `x`, as an ndarray has the attribute."""
+    """The same method for a traced array `x`, of the attribute that it has in place of
+    ndarray's."""
     tracers = next(kind for kind in type(x).__mro__ if "_subclass" not in vars(kind))
     return getattr(getattr(tracers, f.__self__.__name__), f.__name__)
 
@@ -232,8 +233,8 @@ def _is_pythons(f: Any) -> bool:
 
 
 def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
-    """What is indexed, the operand number `k`: a plain array is a traced one where a traced value
-    says which part is meant, and `np.r_` is ours."""
+    """Replace the indexed object, operand number `k`: a plain array by a traced one if the index is
+    traced, and `np.r_` by its answer. Returns the object."""
     if type(x) is np.ndarray and (type(key) is tuple or isinstance(key, Value)):
         traced = dispatch.gathered(x, key)
         if traced is not None:
@@ -253,8 +254,8 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
 
 
 def _is_taken_apart(a: Activation) -> bool:
-    """Whether nothing is done with the item that a frame asks for but to take its own items: one
-    that is made for this may stand for it."""
+    """Whether the item that a frame looks up is only used to look up its own items, so that a
+    temporary object may replace it."""
     flow = (a.sides or sides_of(a.frame.f_code)).flow
     offset = a.frame.f_lasti
     if flow.heights is None:
@@ -270,7 +271,7 @@ def _is_taken_apart(a: Activation) -> bool:
 
 
 class _Holding:
-    """Stands for a list of which an entry is asked for."""
+    """The replacement of a list, for the look-up of one entry."""
 
     def __init__(self, entry: Any) -> None:
         self._entry = entry
@@ -280,22 +281,22 @@ class _Holding:
 
 
 def put_without_derivative(a: Activation, x: Any, name: str) -> None:
-    """`x._value`, as programs written for HIPS autograd take a traced value out of its box: the
-    number is no plain one, which later calls would repeat, but a constant for derivatives."""
+    """Prepare `x._value`, by which programs for HIPS autograd unbox a traced value. The number
+    isn't plain, as later calls would repeat it, but has no derivative."""
     if name == "_value":
         frames.replace(operand_at(a.stack, 0), SimpleNamespace(_value=stop_gradient(x)))
 
 
 def put_operands(a: Activation, x: Any, y: Any) -> list[Any]:
-    """Put what stands for an operand beside a traced one in its place, and an array in that of a
-    list of traced values beside a plain array. Returns what is read by that."""
+    """Replace an operand beside a traced one if a replacement is declared, and a list of traced
+    values beside a plain array by an array. Returns the operands that are read."""
     for k, operand, other in ((0, y, x), (1, x, y)):
         if type(other) is np.ndarray and _holds_traced(operand):
             stacked = dispatch.as_operand(operand)
             frames.replace(operand_at(a.stack, k), stacked)
             return [x, y, stacked]
     if isinstance(x, np.ndarray) and stood_for(type(y)) is not None:
-        beside = dispatch.beside(x, y)  # whose operators Python asks first
+        beside = dispatch.beside(x, y)  # Python calls its operators first
         if beside is not None:
             frames.replace(operand_at(a.stack, 1), beside)
     for k, operand, other in ((1, x, y), (0, y, x)):
@@ -314,15 +315,15 @@ def put_operands(a: Activation, x: Any, y: Any) -> list[Any]:
 
 
 def _holds_traced(x: Any) -> bool:
-    """Whether a traced value is in nested lists."""
+    """Whether nested lists hold a traced value."""
     if type(x) not in (list, tuple):
         return False
     return any(isinstance(entry, Value) or _holds_traced(entry) for entry in x)
 
 
 def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> bool:
-    """Put what answers a call in the place of what is called, the operand number `k`, if it is
-    answered."""
+    """Replace the callable, operand number `k`, by its answer, if this call is answered. Returns
+    whether it is."""
     answered = is_answered(answer, a.frame.f_code, args)
     if answered:
         frames.replace(operand_at(a.stack, k), _told(answer, args))
@@ -330,7 +331,8 @@ def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> b
 
 
 def _told(answer: Answer, args: Sequence[Any]) -> Any:
-    """What answers; SciPy and `math` make numbers and arrays of NumPy's own of what they get."""
+    """The answering function. SciPy and `math` return base-class arrays and numbers for
+    subclasses."""
     traced = any(stood_for(type(x)) is not None for x in args)
     module = answer.module
     name = module_of(module) if isinstance(module, type) else module.__name__
@@ -339,19 +341,19 @@ def _told(answer: Answer, args: Sequence[Any]) -> Any:
     return answer.by
 
 
-# They call what they are passed, and are written in C.
+# They call their arguments, and are written in C.
 _CALLERS = (
     *(map, filter, sorted, min, max, functools.partial, functools.reduce, list.sort),
     *(itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile),
     *(itertools.filterfalse, itertools.groupby),
 )
 
-_FIRST = (map, filter, functools.partial, functools.reduce, itertools.starmap)  # what is called
+_FIRST = (map, filter, functools.partial, functools.reduce, itertools.starmap)  # callable first
 
 
 def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
-    """The same where what is called goes on to what is answered: a partial function, and what calls
-    an argument."""
+    """Replace callables whose inner function is answered: a partial, or an argument that a C
+    function calls."""
     if type(f) is functools.partial:
         by = _going_on(a, f, (UNKNOWN,))
         if by is None and takes_numbers(f.func):
@@ -361,7 +363,7 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
         return
     for at in places:
         x = a.top(at)
-        # A type may also be an argument of what is called: `partial(np.array, dtype=float)`
+        # A type may also be an ordinary argument: `partial(np.array, dtype=float)`.
         if isinstance(x, type) and not (at == places[-1] and f in _FIRST):
             continue
         by = _going_on(a, x, (UNKNOWN,))
@@ -372,8 +374,8 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
 
 
 def _going_on(a: Activation, f: Any, args: Sequence[Any]) -> Any:
-    """What answers `f(*args)` that C code makes for this frame, through partial functions; None if
-    nothing does."""
+    """The answer to a call `f(*args)` that C code makes for this frame, also through partials; None
+    if there is none."""
     if type(f) is functools.partial:
         by = _going_on(a, f.func, (*f.args, *args))
         return None if by is None else functools.partial(by, *f.args, **f.keywords)
@@ -384,7 +386,8 @@ def _going_on(a: Activation, f: Any, args: Sequence[Any]) -> Any:
 
 
 def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
-    """Put what records a draw in the place of a generator's method that the user's code calls."""
+    """Replace a generator's method that the user's code calls by a function that records the
+    draw."""
     generator = generator_drawn_from(a, f, args)
     if generator is not None:
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.draw, a.o, generator, f))
@@ -392,8 +395,8 @@ def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
 
 
 def _put_clock(a: Activation, k: int, f: Any) -> None:
-    """Put what reads a clock at each call in the place of one."""
-    a.o.drawing = f  # nothing else is to be noted
+    """Replace a clock by a function whose reading is an input of the tape."""
+    a.o.drawing = f  # nothing else is recorded
     if not is_only_shown(a.frame):
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.clock, a.o, f))
 
@@ -408,9 +411,9 @@ def put_plain(
     plain_of: Callable[[Any], Any],
     only: int | None = None,
 ) -> None:
-    """Put plain values in the place of others, of which there are, for code that reads its
-    arguments as they lie: a function that numba or Cython has compiled doesn't ask for an array.
-    Of those that stand `together` it may be that `only` this one is asked for."""
+    """Replace the operands at these places by plain values, if they have one, for code compiled by
+    numba or Cython, which doesn't call `__array__`. Of the arguments in the tuple at `together`,
+    replace `only` this one if given."""
     for k in places:
         plain = plain_of(a.top(k))
         if plain is not None:

@@ -1,11 +1,11 @@
-"""Tables of pandas' that a traced value is about to be written to.
+"""Writes of traced values to tables of pandas.
 
-One that the run has made, and that nobody else holds, becomes what stands for a table, which takes
+A table that the run has created, and that no other code holds, becomes a traced one, which takes
 traced values: `d = df.copy(); d["y"] = x * d["a"]`.
 
-Of one of the outside pandas would make a column of objects, which holds the traced value when the
-trace is over. So what writes is refused before it does: in the place of the table, or of the
-function that is called, is put what raises the error.
+For any other table, pandas would make a column of objects, which would hold the traced value after
+the trace. So the write is refused in advance: the table, or the function that is called, is
+replaced by an object that raises the error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tapegrad.observe.program.source import at_line
 
 
 def guard_write(a: Activation, target: int, values: Sequence[Any], in_place: bool) -> None:
-    """Operand number `target` is about to be written to with these, or computed with `in_place`."""
+    """Prepare a write of `values` to operand number `target`, or an operation on it `in_place`."""
     if pandas() is None or not any(map(_is_traced, values)):
         return
     x = a.top(target)
@@ -60,14 +60,14 @@ def guard_write(a: Activation, target: int, values: Sequence[Any], in_place: boo
 
 
 def written_by(f: Any, args: Sequence[Any]) -> Any:
-    """The table that a method of pandas' writes traced values to; None for all else."""
+    """The table that a method of pandas writes traced values to; None for other calls."""
     if not args or not _is_writing(f) or not (is_frame(args[0]) or is_series(args[0])):
         return None
     return args[0] if any(map(_is_traced, args)) else None
 
 
 def put_method(a: Activation, f: Any, args: Sequence[Any], at: int) -> bool:
-    """A method of pandas' of what was a table becomes that of what stands for this now."""
+    """Replace a method of a pandas table by that of the traced table which it has become."""
     if not args or not _is_writing(f) or type(args[0]) not in (dispatch.frame, dispatch.series):
         return False
     name = f.__name__
@@ -86,9 +86,9 @@ def _is_writing(f: Any) -> bool:
 
 
 def fill(a: Activation, key: int, by_name: bool = False, holders: int = 0) -> bool:
-    """The table with this id becomes what stands for one, if the run has made it and nobody else
-    holds it but so many holders here. A column that is put there `by_name` changes no memory that
-    something else shows; what computes in place may."""
+    """Turn the table with this id into a traced one, if the run has created it and no other code
+    holds it, except `holders` callers. A column that is set `by_name` changes no shared memory; an
+    in-place operation may. Returns whether it was done."""
     family = Family(ctypes.cast(key, ctypes.py_object).value)
     search = Search(a, family, dispatch.began(), strict=dispatch.trace() is not a.o.trace)
     search.run()
@@ -103,12 +103,12 @@ def fill(a: Activation, key: int, by_name: bool = False, holders: int = 0) -> bo
     object.__setattr__(table, "__class__", dispatch.frame if is_frame(table) else dispatch.series)
     vars(table).clear()
     vars(table).update(_labels=labels, _branches=turned(labels, branches))
-    a.loops = {}  # a loop whose rounds nobody sees may make another
+    a.loops = {}  # a loop whose rounds aren't observed may create another one
     return True
 
 
 def is_refused(a: Activation, f: Any, args: Sequence[Any]) -> bool:
-    """Whether `f(*args)` writes a traced value to such a table."""
+    """Whether `f(*args)` writes a traced value to a table that isn't the run's own."""
     if pandas() is None or type(f) not in _FUNCTIONS or f.__name__ not in _WRITING:
         return False
     given = [f.__self__, *args] if type(f) in (MethodType, BuiltinFunctionType) else [*args]
@@ -126,7 +126,7 @@ _WRITING = {
 
 
 def refused_write(*args: Any, **kwargs: Any) -> Any:
-    """Stands in the place of a function that writes."""
+    """The replacement of a function that writes: raise an error."""
     _refuse(
         f"a traced value is written to a Series or DataFrame of the outside{at_line()}, or to one "
         "that others hold, where it would outlive the trace. Return the value from the function "
@@ -135,7 +135,8 @@ def refused_write(*args: Any, **kwargs: Any) -> Any:
 
 
 def held_write(*args: Any) -> Any:
-    """Stands in the place of an operator that would change a table which others hold, too."""
+    """The replacement of an operator that would change a table that others hold, too: raise an
+    error."""
     _refuse(
         "a traced value is written in place to a Series or DataFrame that code has which isn't "
         f"traced{at_line()}. Make another one: s = s + x"
@@ -145,19 +146,19 @@ def held_write(*args: Any) -> Any:
 def _refuse(message: str) -> NoReturn:
     error = UnsupportedError(message)
     if (trace := dispatch.trace()) is not None:
-        trace.refused(error)  # which ends it, also where the error is caught
+        trace.refused(error)  # ends the trace, even if the error is caught
     raise error
 
 
 class _Refusing:
-    """Stands in the place of a table that is written to."""
+    """The replacement of a table that is written to."""
 
-    __array_ufunc__ = None  # else NumPy's arrays answer before its operators do
+    __array_ufunc__ = None  # else NumPy's arrays take precedence over its operators
     __setitem__ = __setattr__ = refused_write
 
 
 class _Held:
-    """Stands in the place of a table that is computed with in place."""
+    """The replacement of a table that an operator would change in place."""
 
     __array_ufunc__ = None
 
@@ -192,8 +193,8 @@ def _is_traced(x: Any) -> bool:
 
 
 def _table_of(x: Any) -> Any:
-    """The table that is written to by `x`: itself, or what `x.loc` and the like belong to, or what
-    a column was taken of; None for all else."""
+    """The table that a write to `x` changes: `x` itself, the owner of `x.loc` and the like, or the
+    table whose column `x` is. None for other objects."""
     if dispatch.has_traced(x):
         return None
     if is_table(x):

@@ -1,2 +1,2 @@
-"""What a run does that waits until it is over, or that each call does anew after its result:
+"""Parts of a run that are postponed to its end, or that each call repeats after its result:
 changes, texts, files, records of loggers, threads."""

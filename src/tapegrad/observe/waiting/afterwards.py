@@ -1,14 +1,14 @@
-"""Calls whose results nothing is computed with: each call of a derivative makes them anew, when it
-knows its own numbers.
+"""Calls whose results aren't used for computing: each call of a derivative repeats them with its
+own numbers.
 
     with open("log.txt", "a") as log:          a file is written to,
         log.write(f"{loss:.3f}")
-    self.took = datetime.now() - began         or a date is kept, and what comes of it
+    self.took = datetime.now() - began         or a date is stored, and values derived from it
 
-The trace makes them where they stand, with the numbers that it sees. A later call makes them after
-its result, in the same order, with its own. What one returns is a *later value*, known by which
-object it is; libraries' functions, methods and operators that are passed one are such calls, too.
-Whoever does anything else with one (compares it, say) has the tape used once.
+The trace makes them where the program does, with the numbers that it sees. A later call makes them
+after its result, in the same order, with its own numbers. The result of one is a *later value*,
+known by its identity. Calls of libraries' functions, methods and operators with a later value are
+repeated, too. Any other use, such as a comparison, has the tape used once.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ from tapegrad.primitives.base import Value
 
 
 def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
-    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
-    each call makes it anew; `FOLLOWED` for all others."""
+    """The recorder of a call, the operand number `at`, if each call repeats it; else `FOLLOWED`."""
     held = f.__self__ if isinstance(f, _BOUND) else None
     draws = plots(type(held)) or plots(f) or (bool(args) and plots(type(args[0])))
     has_name = isinstance(f, _NAMED) or type(f).__name__ == "cython_function_or_method"
@@ -120,8 +119,8 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
 
 
 def _drawn(a: Activation, f: Any) -> Then:
-    """What is noted of a plot's call that each call can't make anew, with plain arguments: it isn't
-    followed, as drawing in C takes nothing that stands for arrays."""
+    """The recorder of a plotting call that can't be repeated, with plain arguments. It isn't
+    followed, since C code that draws takes no traced arrays."""
     a.o.reads.lost(name_of(f), OF_PLOTS)
     a.is_opaque = True
 
@@ -132,7 +131,7 @@ def _drawn(a: Activation, f: Any) -> Then:
 
 
 def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False) -> Any:
-    """An instruction is about to do what `f(*args)` does, with the topmost operands."""
+    """Record an instruction that is equivalent to `f(*args)` of the topmost operands."""
     if not (begins or (a.o.reads.anew and any(is_later(a.o, x) for x in parts_of(args)))):
         return FOLLOWED
     made = made_later(a, f, args, {})
@@ -146,7 +145,8 @@ def instruction(a: Activation, f: Any, args: Sequence[Any], begins: bool = False
 
 
 def attribute(a: Activation, x: Any, name: str) -> Any:
-    """An attribute of such a value is looked up: a method, which is called next, or another one."""
+    """Record the look-up of a later value's attribute: a method, which is called next, or another
+    one."""
     if not is_later(a.o, x):
         read_error(a, [x], name)
         return FOLLOWED
@@ -157,7 +157,7 @@ def attribute(a: Activation, x: Any, name: str) -> Any:
 
 
 def operation(a: Activation, x: Any, y: Any) -> Any:
-    """An operator works on two values."""
+    """Record an operator on two values."""
     makes_text = type(x) is str and any(_is_number_to_write(a, v) for v in parts_of([y]))
     if not (makes_text or is_later(a.o, x) or is_later(a.o, y)):
         read_error(a, [y])
@@ -167,12 +167,12 @@ def operation(a: Activation, x: Any, y: Any) -> Any:
 
 
 def item(a: Activation, x: Any, key: Any) -> Any:
-    """An item of such a value is looked up, by the topmost operands."""
+    """Record the look-up of a later value's item, by the topmost operands."""
     return instruction(a, operator.getitem, [x, key]) if is_later(a.o, x) else FOLLOWED
 
 
 def set_item(a: Activation) -> Any:
-    """`x[key] = value`, the topmost operands, is about to be done."""
+    """Record `x[key] = value` with the topmost operands."""
     value, x, key = a.top(2), a.top(1), a.top()
     return instruction(a, _set, [value, x, key]) if is_later(a.o, x) else FOLLOWED
 
@@ -182,7 +182,7 @@ def _set(value: Any, x: Any, key: Any) -> None:
 
 
 def enter_with(a: Activation, x: Any) -> Any:
-    """`with x` begins."""
+    """Record that `with x` begins."""
     made = made_later(a, _entered, [x], {}) if is_later(a.o, x) else None
     if made is None:
         return FOLLOWED
@@ -198,7 +198,7 @@ def _entered(x: Any) -> Any:
 
 
 class _Manager:
-    """Stands in the place of an object that a `with` statement enters by this function."""
+    """The replacement of an object that a `with` statement enters by the function `enter`."""
 
     def __init__(self, x: Any, enter: Callable[[], Any]) -> None:
         self.x, self.enter = x, enter
@@ -211,7 +211,7 @@ class _Manager:
 
 
 def formatted(a: Activation, depth: int, conversion: int) -> Any:
-    """The text of an operand is about to be made."""
+    """Record that the text of an operand is about to be made."""
     x = a.top(depth)
     begins = _is_number_to_write(a, x)
     read_error(a, [x])
@@ -219,21 +219,21 @@ def formatted(a: Activation, depth: int, conversion: int) -> Any:
 
 
 def joined(a: Activation, count: int) -> Any:
-    """A text is put together of so many."""
+    """Record that a text is joined from `count` operands."""
     found = instruction(a, joining, [a.top(count - 1 - k) for k in range(count)])
     return None if found is FOLLOWED else found
 
 
 def _is_number_to_write(a: Activation, x: Any) -> bool:
-    """Whether a text of this is made for a file, say, and not to be shown. What may be guarded is,
-    if the text isn't for a file."""
+    """Whether a text of this traced value is made for a file or the like, and not to be shown. If
+    the text isn't for a file, values that can be guarded are."""
     if not isinstance(x, Value) or not _may(a) or is_to_show(a.frame, SHOWING - WRITING):
         return False
     return not is_certain(x) or is_shown_by(a.frame, WRITING)
 
 
 def _is_number_in_text(a: Activation, x: Any) -> bool:
-    """Whether a text of this is made, shown or not, that isn't guarded."""
+    """Whether a text of this traced value is made, shown or not, without a guard."""
     return isinstance(x, Value) and _may(a) and (not is_certain(x) or is_to_show(a.frame, SHOWING))
 
 
@@ -241,7 +241,7 @@ def _is_number_in_text(a: Activation, x: Any) -> bool:
 
 
 def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a call of plain arguments is one of those that each call makes anew."""
+    """Whether a call with plain arguments is one that each call repeats."""
     if _makes_text(f):
         begins = _is_number_to_write if any(f is x for x in _TEXTS) else _is_number_in_text
         return any(begins(a, x) for x in parts_of([*args, *kwargs.values()]))
@@ -253,7 +253,7 @@ def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 _TEXTS: tuple[Any, ...] = (str, repr, format, str.format, str.join, pprint.pformat)
 _TEXTS += (np.array2string, np.array_repr, np.array_str)
-# Of plain numbers alone, also where these are only shown; json.dumps is one, too
+# They take plain numbers alone, also for texts that are only shown, as json.dumps does.
 _TEXTS_OF_PLAIN: tuple[Any, ...] = (np.format_float_positional, np.format_float_scientific)
 
 
@@ -263,8 +263,8 @@ def _makes_text(f: Any) -> bool:
 
 
 def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
-    """Whether a call of a package that draws, with these values, is one of those: a figure is made,
-    a traced value drawn, nobody uses the result, or something was drawn before."""
+    """Whether a call of a plotting package is repeated: it makes a figure, draws a traced value,
+    has an unused result, or something was drawn before."""
     module, name = str(getattr(f, "__module__", "")), str(getattr(f, "__name__", ""))
     if module == "matplotlib.pyplot" and not name.startswith("get_"):
         return True
@@ -275,7 +275,7 @@ def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
 
 
 _BOUND = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
-# Others may make a name of their own when they are asked for it.
+# Other callables may create a name on access.
 _NAMED = (
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, DISPATCHER),
     *(types.MethodDescriptorType, Method),
@@ -284,7 +284,7 @@ _NAMED = (
 
 @functools.lru_cache(maxsize=8192)
 def may_begin(name: str) -> bool:
-    """Whether a function of this name may be one of those that each call makes anew."""
+    """Whether a function of this name may be one whose calls are repeated."""
     return name in _BEGINNING or may_write(name)
 
 
@@ -292,11 +292,10 @@ _BEGINNING = {"now", "today", "utcnow", "dumps"} | {f.__name__ for f in _TEXTS +
 
 
 def _is_librarys(o: Notes, f: Any) -> bool:
-    """Whether what is called is a library's, and does more with its arguments than to look at them
-    or to hold them."""
+    """Whether a callable is a library's, and does more than read or store its arguments."""
     if _makes_text(f) or f is print:
         return True
-    if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, say
+    if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, for instance
         return False
     function = f.__func__ if type(f) is types.MethodType else f
     python = type(function) is types.FunctionType
@@ -311,13 +310,13 @@ def _file_of(f: Any) -> str | None:
 
 
 def _is_method(f: Any) -> bool:
-    """Whether this is a method in C, of its first argument."""
+    """Whether this is a method in C that is passed its object as first argument."""
     return type(f) is Method or isinstance(f, types.MethodDescriptorType)
 
 
 def _method(f: Any) -> Any:
-    """What stands for a method of an object of a library's; of containers and texts the function
-    of the class."""
+    """A method of a library's object as a function of any object; for containers and texts, the
+    class's function."""
     kind: Any = type(f.__self__)
     if kind in CONTAINERS or kind in PLAIN_TYPES:
         return getattr(kind, f.__name__, f)
@@ -325,24 +324,24 @@ def _method(f: Any) -> Any:
 
 
 def _may(a: Activation) -> bool:
-    """Whether this is the program's own run, or Python's library in it."""
+    """Whether this is the program's own run, possibly inside Python's library."""
     o = a.o
     own = a.users or not is_installed(a.frame.f_code.co_filename)
     return o.again and o.trace is not None and o.apart is None and o.library is None and own
 
 
 def is_once(a: Activation) -> bool:
-    """Whether later calls wouldn't do it as this run does: in rounds, for which the trace is made
-    again then, and in inner derivatives."""
+    """Whether later calls couldn't repeat a call as this run makes it: in rounds of a loop, where
+    the trace is repeated then, and in inner derivatives."""
     trace = a.o.trace
     return not trace.is_innermost or trace.inside is not None or a.turning is not None
 
 
-# ---- what is noted
+# ---- notes
 
 
 def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
-    """What is noted of such a call, that the trace makes here."""
+    """The recorder of such a call, which the trace makes here."""
     o = a.o
     if o.effects is not None:
         o.effects.changed()
@@ -368,8 +367,8 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
 
 
 def _keep(a: Activation, later: Later, result: Any, unused: bool, is_part: bool = False) -> bool:
-    """Note which object the result is, or an item of it, in whose place nothing else can be put.
-    Whether it is known what later calls make in its place."""
+    """Record the identity of the result; `is_part` if it is an item of one, which can't be
+    replaced. Returns whether it is known how later calls create it."""
     o, kind = a.o, type(result)
     if result is None or unused or result is MISSING or is_later(o, result):
         return True
@@ -393,14 +392,14 @@ def _keep(a: Activation, later: Later, result: Any, unused: bool, is_part: bool 
         drawn = [call for call in o.reads.effects if later.draws and call.draws]
         errors = (_refusal_of(call) for call in (later, *drawn) if kind is not int)
         if (error := next(filter(None, errors), None)) is not None:
-            o.refuse(error)  # which has no derivative
+            o.refuse(error)  # it has no derivative
         return False
     o.later(result, later, _advice(later), _refusal_of(later))
     return True
 
 
 def _keep_part(a: Activation, later: Later, k: int, x: Any) -> bool:
-    """The same of item number `k` of the result."""
+    """Record item number `k` of the result in the same way."""
     a.o.laters += 1
     part = Later(a.o.laters, operator.getitem, [later, k], {})
     part.has_effect, part.draws = later.has_effect, later.draws
@@ -419,7 +418,8 @@ def _advice(later: Later) -> str:
 
 
 def _refusal_of(later: Later) -> ConversionError | None:
-    """Why nothing else is done with what a call gives, where a traced value has a part in it."""
+    """The error for another use of a call's result that depends on a traced value; None if there is
+    none."""
     found = next((x for x in held_in([later]) if isinstance(x, AtTheTime)), None)
     if found is None or not (later.has_effect or later.draws):
         return None if found is None else refusal(str(found.aval))
@@ -432,7 +432,7 @@ def _refusal_of(later: Later) -> ConversionError | None:
 def made_later(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Later, list[Any], dict[str, Any]] | None:
-    """The call that later calls make, and the arguments as they are now; None if they can't."""
+    """The call that later calls make, and the present arguments; None if they can't make it."""
     o = a.o
     if not _may(a):
         return None
@@ -468,7 +468,7 @@ def _is_in_memory(x: Any) -> bool:
 
 
 def _is_known(o: Notes, x: Any) -> bool:
-    """Whether it is known how each call makes this, or the parts of it."""
+    """Whether it is known how each call creates this object, or its parts."""
     if type(x) in (list, tuple, dict) and o.reads.place(x) is None:
         return True
     there = o.reads.place(x) is not None and (is_file(type(x)) or plots(type(x)))
@@ -476,7 +476,8 @@ def _is_known(o: Notes, x: Any) -> bool:
 
 
 def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:
-    """An argument as later calls make it, and as it is now; None where that can't be said."""
+    """An argument as later calls create it, and as it is now; None if later calls can't create
+    it."""
     kind: Any = type(x)
     if is_later(o, x):
         return o.reads.anew[id(x)][1], str(x) if kind is Text else x

@@ -2,12 +2,12 @@
 
     log.info("loss %.3f", loss)  -->  after the result, a record of this line, with its own loss
 
-A record that is shown on the screen, and goes nowhere else, is that of the trace, as what is
-printed. Where records of a logger and a level go is a guard: no program says so where it logs.
+A record that goes to the screen alone is made by the trace, as printed text is. The destination of
+a logger's records of a level is a guard, since the call itself doesn't show it.
 
-Other records come of loggers and adapters of the program's own classes, of `partial(log.info, x)`,
-of packages, of warnings. The frames of `logging` tell of these: no later call makes such a record
-again, so where one comes to a handler the function is traced at each call.
+Other records come from the program's own logger classes, from `partial(log.info, x)`, packages and
+warnings. They are noticed by the frames of `logging`. No later call repeats such a record, so if
+one reaches a handler the function is traced at each call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"
 
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
-    """What is noted of a call that isn't followed: it waits, or each call makes it anew."""
+    """The recorder of a call that isn't followed, since it is postponed or repeated by each
+    call."""
     a.o.logs = 0, 0
     note = threads.call(a, f, args, kwargs, at)
     note = postpone(a, f, args, kwargs, at) if note is FOLLOWED else note
@@ -61,8 +62,8 @@ def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: 
 
 
 def stays(a: Activation, f: Any, args: Sequence[Any]) -> bool:
-    """Whether `f(*args)` is one of NumPy's functions, of traced values and numbers alone, in whose
-    place nothing is put and of which nothing is noted, as most calls are."""
+    """Whether `f(*args)` is a call of a NumPy function with traced values and numbers alone, with
+    nothing to replace or record, as most calls are."""
     o = a.o
     if _numpys().get(id(f)) is not f or o.lent is not None or o.workers or o.pending:
         return False
@@ -79,13 +80,14 @@ def stays(a: Activation, f: Any, args: Sequence[Any]) -> bool:
 
 @functools.cache
 def _numpys() -> dict[int, Any]:
-    """NumPy's functions that ask their arguments, read nothing else and make no texts, by id."""
+    """NumPy's functions that dispatch on their arguments, read nothing else and make no texts, by
+    id."""
     asking = [f for f in vars(np).values() if type(f) in (np.ufunc, DISPATCHER)]
     return {id(f): f for f in asking if is_harmless(f) and not may_begin(f.__name__)}
 
 
 def _logged(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """A logger is about to be called, if it is."""
+    """Record a call of a logger."""
     logger, args, is_adapted = logger_of(f, args)
     if logger is None:
         return
@@ -109,7 +111,7 @@ def _logged(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def _guarded(reads: Any, where: Any, logger: Any, level: int) -> int:
-    """Where records of a logger and a level go, which has to stay so."""
+    """The destination of a logger's records of a level, which is guarded."""
     goes: int = where(logger, level)
     text = f"{reads._value(where)}({reads._value(logger)}, {level}) == {goes}"
     reads.found(text, True, "where records of a logger go")
@@ -118,14 +120,15 @@ def _guarded(reads: Any, where: Any, logger: Any, level: int) -> int:
 
 _ASKS, _HANDS_ON, _MAKES = "isEnabledFor", ("handle", "callHandlers"), ("handle", "emit")
 _TELLING = {_ASKS, *_HANDS_ON, *_MAKES}
-_LENGTH = 10  # bytes of a call, at most, with its caches: Python may stand at any of them
+_LENGTH = 10  # maximal size of a call in bytes, with its caches; `f_lasti` may be at any of these
 _FILES = tuple(PYTHONS + name for name in ("logging.py", f"logging{os.sep}"))
 
 
 def told(o: Any, frame: Any, is_silent: bool, muted: Any) -> None:
-    """A frame begins that isn't followed: it only tells something (it `is_silent`), or was called
-    by one that does. All of these have the mark `muted`. It may be one of `logging` that makes a
-    record, or be called by `logging`: then it isn't known what it decides, or changes."""
+    """Record that a frame begins that isn't followed: its code only reports something (it
+    `is_silent`), or was called by such code. All these frames have the mark `muted`. It may be
+    `logging` making a record, or the program's code that `logging` calls, whose decisions and
+    changes aren't known."""
     code, back = frame.f_code, frame.f_back
     if is_silent and code.co_name not in _TELLING:
         return
@@ -138,7 +141,7 @@ def told(o: Any, frame: Any, is_silent: bool, muted: Any) -> None:
         return
     caller, at = o.logs
     if id(back) == caller and 0 <= back.f_lasti - at <= _LENGTH:
-        return  # it is seen to
+        return  # recorded already
     x, given = [*(frame.f_locals.get(name) for name in code.co_varnames[:2]), None, None][:2]
     if not is_silent:
         is_lost = not (is_librarys_code(code) or code.co_filename.startswith("<frozen "))
@@ -156,7 +159,7 @@ def told(o: Any, frame: Any, is_silent: bool, muted: Any) -> None:
 
 
 class _Record:
-    """What logs at a line, wherever it is called from."""
+    """Logs a record of one line, wherever it is called from."""
 
     def __init__(self, frame: Any, logger: Any, level: int, name: str) -> None:
         code = frame.f_code
@@ -174,6 +177,6 @@ class _Record:
 
 
 def _is_shown(message: Any) -> bool:
-    """Whether a plain text holds a number that was only to be shown."""
+    """Whether a plain text contains a number that was only to be shown."""
     found = numbers_in(message) if type(message) is str else set()
     return any(shown.may_be_among(found) for _, shown in that_are_shown())

@@ -1,11 +1,11 @@
-"""Changes of objects of the outside that wait until a run is over.
+"""Changes of existing objects that are postponed to the end of a run.
 
-    heapq.heappush(self.heap, loss)    nobody looks into the list before the call is over, so what
-    counts.update(steps=3)             is in it doesn't matter: each call does the same, with its
+    heapq.heappush(self.heap, loss)    the contents aren't read before the call is over, so they
+    counts.update(steps=3)             don't matter: each call makes the same changes, with its
     jobs.put((loss, x))                own numbers, as the last thing that it does
 
-Who looks into such an object earlier has the changes made there and then, and the tape is used
-once; from the next trace on they are made where they stand.
+If such an object is read earlier, the changes are made at that moment, and the tape is used once.
+From the next trace on they are made where the program makes them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from tapegrad.primitives.base import Value
 
 _OF_DICTS = "clear pop"
 _QUEUES = "put put_nowait task_done"
-# What changes an object, and returns nothing that is needed: methods by class, and functions by
-# module, whose first argument that is.
+# Calls that change an object, and return nothing that is needed: methods by class, and functions by
+# module, whose first argument is the object.
 _METHODS = {
     "builtins.list": "sort reverse insert clear",
     "builtins.dict": _OF_DICTS,
@@ -66,10 +66,10 @@ _COPYING = (
     "extend",
     "extendleft",
     "writelines",
-)  # they look into what they are passed
+)  # they read their arguments' contents
 _BY_KEY = ("pop", "move_to_end")
 _OF_SETS = ("add", "discard")
-# What a change may be that follows another one.
+# Methods that may follow a postponed change of the same object.
 _AFTER = ["append", "appendleft", "extend", "extendleft", "add", "discard", "update", "setdefault"]
 _RAISING = (
     "move_to_end",
@@ -77,7 +77,7 @@ _RAISING = (
     "heapreplace",
     "__setitem__",
     "__delitem__",
-)  # where something isn't there
+)  # if an item is missing
 _GIVING = (
     "pop",
     "heappop",
@@ -85,13 +85,13 @@ _GIVING = (
     "heapreplace",
     "write",
     "setdefault",
-)  # something that may be used
+)  # a value that may be used
 
 
 @dataclass(eq=False)
 class Postponed:
-    """A call `f(x, *args, **kwargs)` that waits, where x is what `holder` has. `site` is where in
-    the program it stands."""
+    """A postponed call `f(x, *args, **kwargs)`, where x is the object of `holder`. `site` is its
+    place in the program."""
 
     holder: Location
     f: Callable[..., Any]
@@ -99,12 +99,12 @@ class Postponed:
     kwargs: dict[str, Any]
     src: Source | None
     site: tuple[set[int], int]
-    changes: Callable[[Any], None]  # notes that a container is about to change
-    trace: Any  # that this is part of
+    changes: Callable[[Any], None]  # records that a container is about to change
+    trace: Any  # the trace that it is part of
 
     def at_once(self, reads: Reads) -> None:
-        """Make it now, and from the next trace on where it stands; if it can't be made here, the
-        trace is made again, so that it is made there."""
+        """Make the change now, and from the next trace on where the program makes it. If it fails
+        now, the trace is repeated, so that the change is made there."""
         reads.lost(self.holder.word)
         for x in self.held():
             if reads.place(x) is None:
@@ -112,9 +112,9 @@ class Postponed:
             self.changes(x)
         try:
             self.f(self.holder.x, *self.args, **self.kwargs)
-        except Exception as error:  # of a traced key, or of the program's: that is raised there
+        except Exception as error:  # by a traced key, or the program's own: raised there then
             let_through(error)
-            self.trace.renounced = Reconsidered([self.site], None)  # the program may catch it
+            self.trace.renounced = Reconsidered([self.site], None)  # if the program catches it
             raise self.trace.renounced from None
         held, at = self.site
         held.add(at)
@@ -128,8 +128,7 @@ class Postponed:
 
 
 def postpone(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
-    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
-    that waits; `FOLLOWED` for all others."""
+    """The recorder of a call, the operand number `at`, if it is postponed; else `FOLLOWED`."""
     kind: Any = type(f)
     if kind in (types.BuiltinFunctionType, types.MethodType) and _is_bound(f):
         args = [f.__self__, *args]
@@ -147,8 +146,9 @@ def postpone(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any],
 
 
 def postpone_item(a: Activation, value: Sequence[Any]) -> bool:
-    """An item of what is below the topmost operand, its key, is about to be set to this value, or
-    deleted. Whether that waits, since other changes do."""
+    """Postpone the setting of an item, whose key is the topmost operand, to `value`, or its
+    deletion. Returns False if no other change of the container is postponed, or if this one can't
+    be."""
     x, key = a.top(1), a.top(0)
     if id(x) not in a.o.reads.waiting or type(x) not in CONTAINERS or not a.o.reads.is_key(key):
         return False
@@ -160,7 +160,7 @@ def postpone_item(a: Activation, value: Sequence[Any]) -> bool:
 
 
 def _popped(a: Activation, x: Any, args: Sequence[Any], at: int) -> Any:
-    """`x.pop(key, default)`, of a dict: what is there is read, and goes at the end."""
+    """Replace `x.pop(key, default)` of a dict: the item is read now, and removed at the end."""
     key = args[0] if args else None
     given = x.get(key, args[1] if len(args) > 1 else MISSING) if a.o.reads.is_key(key) else MISSING
     if (
@@ -183,7 +183,7 @@ def _popped(a: Activation, x: Any, args: Sequence[Any], at: int) -> Any:
 def _waits(
     a: Activation, x: Any, f: Any, args: list[Any], kwargs: dict[str, Any], begins: bool = True
 ) -> bool:
-    """Whether a change of `x`, `f(x, *args, **kwargs)`, waits; it does if it `begins` to."""
+    """Whether a change `f(x, *args, **kwargs)` is postponed; it is recorded if it `begins` now."""
     code, place = a.frame.f_code, a.frame.f_lasti
     if place in places(code, AT_ONCE) or not _may_wait(a, f.__name__):
         return False
@@ -197,11 +197,11 @@ def _waits(
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Stands in the place of what waits."""
+    """The replacement of a postponed call."""
 
 
 class _Sink:
-    """Stands in the place of what is changed."""
+    """The replacement of a container with a postponed change."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass
@@ -235,7 +235,7 @@ def _is_known(o: Any, f: Any, x: Any, name: str) -> bool:
 
 
 def _may_wait(a: Activation, name: str) -> bool:
-    """Whether later calls do it as this run would."""
+    """Whether later calls would make the change as this run does."""
     o, trace = a.o, a.o.trace
     if not o.again or trace is None or not trace.is_innermost or trace.inside is not None:
         return False
@@ -245,7 +245,7 @@ def _may_wait(a: Activation, name: str) -> bool:
 
 
 def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:
-    """The arguments, as they are when the call would be made; None if it doesn't wait."""
+    """The arguments, as they are now; None if the call isn't postponed."""
     if name in _GIVING and not is_unused(a.frame):
         return None
     if name in _BY_KEY and not (args and all(map(a.o.reads.is_key, args[:1]))):
@@ -253,17 +253,17 @@ def _given(a: Activation, name: str, args: Sequence[Any]) -> list[Any] | None:
     if name in _OF_SETS and not (len(args) == 1 and _has_hash(a, args[0])):
         return None
     if name == "pop" and len(args) < 2:
-        return None  # which raises
+        return None  # it raises KeyError
     if name not in _COPYING:
         return [*args]
     if not all(type(x) in (list, tuple, dict, collections.Counter, str) for x in args):
-        return None  # others can be gone through once
+        return None  # others can be iterated once only
     if (note := a.o.taken(args)) is not None:
         note(None)
     return [x.copy() if hasattr(x, "copy") else x for x in args]
 
 
 def _has_hash(a: Activation, x: Any) -> bool:
-    """Whether this is a key, or a traced number, which each call makes a plain one."""
+    """Whether this is a valid key, or a traced number, which each call makes plain."""
     traced: Any = x if isinstance(x, Value) else None
     return a.o.reads.is_key(x) if traced is None else traced._is_scalar()

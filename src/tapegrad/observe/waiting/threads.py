@@ -1,15 +1,14 @@
-"""Threads that a run starts: their functions run one after the other, in the run's own thread.
+"""Threads started by a run: their functions run one after the other, in the run's own thread.
 
     future = pool.submit(f, x)    thread.start()
     ...                           ...
     future.result()               thread.join()      here f(x) and thread.run() run
 
-They wait until the run waits: for a result, a lock or an event, or the end of a thread. Python
-leaves it open which of several threads goes on, so this is one of the orders that a program has to
-reckon with. A thread has a context and values of `threading.local` of its own. Where one of these
-functions waits for what nobody is left to do, or nobody waits for it, or where it asks which thread
-it is in, the trace is made again with real threads, whose frames nobody follows, and its tape is
-used once.
+They are postponed until the run waits: for a result, a lock or an event, or the end of a thread.
+Python doesn't define which of several threads runs next, so a program must work with this order,
+too. Each thread has its own context and values of `threading.local`. The trace is repeated with
+real threads, which aren't observed, and its tape is used once, if a function waits for something
+that no postponed function does, if nobody waits for a function, or if one queries its own thread.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.sides.effects import Stopped
 
-MOST_SLEEPS = 100  # of one function; one that sleeps again and again may wait for another thread
+MOST_SLEEPS = 100  # of one function; one that keeps sleeping may wait for another thread
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 
 
 class Worker:
-    """What a thread has of its own: the context, and values of `threading.local`. Each of these
-    counts for the run's thread while the worker is at work."""
+    """The state of one thread: its context, and values of `threading.local`. These are exchanged
+    with those of the run's thread while the worker runs."""
 
     def __init__(self, holder: Any) -> None:
         self.holder = holder  # the thread or pool
         self.context = contextvars.Context()
         self.locals: dict[int, tuple[threading.local, dict[str, Any]]] = {}
-        self.owned: set[int] = set()  # locks that may be taken twice, and that it has taken
+        self.owned: set[int] = set()  # reentrant locks that it has taken
         self.sleeps = 0
 
     def does(self, f: Callable[[], Any]) -> None:
@@ -58,7 +57,7 @@ class Worker:
             self._change()
 
     def comes_to(self, x: threading.local) -> None:
-        """The thread begins without values in `x`."""
+        """Record a use of `x`, for which the thread begins without values."""
         if id(x) not in self.locals:
             self.locals[id(x)] = x, {}
             _exchange(*self.locals[id(x)])
@@ -80,8 +79,8 @@ def _exchange(x: threading.local, values: dict[str, Any]) -> None:
 
 
 def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
-    """`f(*args, **kwargs)` is about to be called, the operand number `at`. What is noted of it if
-    it makes, starts or awaits threads; `FOLLOWED` for all others."""
+    """The recorder of a call, the operand number `at`, if it creates, starts or awaits threads;
+    else `FOLLOWED`."""
     o = a.o
     if (o.workers or o.pending) and _may_wait(a, f, args, kwargs):
         frames.replace(operand_at(a.stack, at), functools.partial(_waiting, o, f, args))
@@ -114,7 +113,7 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
 
 
 def enter_with(a: Activation, x: Any) -> Any:
-    """`with x` begins, which may be a lock."""
+    """Prepare `with x`, where `x` may be a lock."""
     if not ((a.o.workers or a.o.pending) and _is_held(a.o, x)):
         return FOLLOWED
     frames.replace(operand_at(a.stack, 0), _Lock(a.o, x))
@@ -122,7 +121,7 @@ def enter_with(a: Activation, x: Any) -> Any:
 
 
 class _Lock:
-    """Stands for a lock that another thread has to release."""
+    """The replacement of a lock that another thread has to release."""
 
     def __init__(self, o: Notes, lock: Any) -> None:
         self._o, self._lock = o, lock
@@ -138,7 +137,7 @@ class _Lock:
 
 
 def _is_answered(o: Notes, answer: Any, held: Any, args: Sequence[Any]) -> bool:
-    """Whether a method of a thread, a pool or what these give is answered."""
+    """Whether a method of a thread, a pool, or one of their results is answered."""
     place = o.reads.place(held)
     if answer is _followed:
         return place is None and bool(o.pending)
@@ -150,16 +149,16 @@ def _is_answered(o: Notes, answer: Any, held: Any, args: Sequence[Any]) -> bool:
     ):
         return False  # of processes
     if answer is _imap and not any(hasattr(x, "__len__") for x in args[-2:]):
-        return False  # of any number of items
+        return False  # without a known length
     if place is not None:
         for name in ("_shutdown", "_broken", "_state"):
             if name in vars(held):
                 o.lookups.attribute(held, name)
-    return place is None or held._initializer is None  # else that has run in its threads
+    return place is None or held._initializer is None  # else its initializer has run in its threads
 
 
 def _may_wait(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether this waits for other threads, or asks which one it is in."""
+    """Whether a call waits for other threads, or queries its own thread."""
     if f is time.sleep:
         return True
     if f is threading.current_thread or f is threading.get_ident:
@@ -175,20 +174,20 @@ def _may_wait(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _is_held(o: Notes, x: Any) -> bool:
-    """Whether another thread has to release this, if it is a lock."""
+    """Whether `x` is a lock that another thread has to release."""
     if type(x) is _LOCK:
         return bool(x.locked())
     if type(x) is not _RLOCK or not o.workers:
         return False
     owned, lock = o.workers[-1].owned, cast(Any, x)
-    if lock._is_owned() and id(x) not in owned:  # by who waits for the worker
+    if lock._is_owned() and id(x) not in owned:  # taken by the run itself, outside of the worker
         return True
     owned.add(id(x))
     return False
 
 
 def _waiting(o: Notes, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    """`f(*args, **kwargs)`, which may wait for other threads: these go on first."""
+    """Call `f(*args, **kwargs)`, which may wait for other threads. These run first."""
     _go_on(o)
     worker = o.workers[-1] if o.workers else None
     if worker is not None:
@@ -204,7 +203,7 @@ def _waiting(o: Notes, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) 
 
 
 def _give_up(o: Notes) -> None:
-    """The trace goes for nothing; the next one has real threads."""
+    """Discard the trace; the next one has real threads."""
     o.back = [(_failures(o), 0)]
     error = UnsupportedError(f"a function of a thread's that waits for others. {OF_THREADS}")
     o.refuse(error)
@@ -212,21 +211,21 @@ def _give_up(o: Notes) -> None:
 
 
 def _failures(o: Notes) -> set[int]:
-    """What is known of the threads of the function that is traced."""
+    """The notes about threads of the traced function."""
     return places(o.code, THREADS)
 
 
 def check_done(o: Notes) -> None:
-    """The run is over. No thread may be left that nobody has waited for."""
+    """Check, at the end of a run, that no thread is left for which nobody has waited."""
     if o.pending:
         _give_up(o)
 
 
-# ---- what is done instead
+# ---- replacements
 
 
 def _go_on(o: Notes) -> None:
-    """Those who wait do their work."""
+    """Run the postponed functions."""
     while o.pending:
         o.pending.pop(0)()
         if o.refused is not None:
@@ -234,11 +233,11 @@ def _go_on(o: Notes) -> None:
 
 
 def _run(o: Notes, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str, Any]) -> None:
-    """A function of a thread's or pool's runs, followed; `future` gets its result."""
+    """Run a function of a thread or pool, followed; `future` gets its result."""
     from concurrent.futures.thread import _WorkItem
 
     known = o.threads.get(id(holder))
-    if known is None or known[1] in o.workers:  # which waits
+    if known is None or known[1] in o.workers:  # it is suspended
         known = holder, Worker(holder)
         begins = id(holder) not in o.threads and getattr(holder, "_initializer", None)
         o.threads[id(holder)] = known
@@ -253,7 +252,7 @@ def _run(o: Notes, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str
 
 
 def _outcome(o: Notes, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tuple[bool, Any]:
-    """Whether a function has returned, and what it has, or which error it has raised."""
+    """Whether a function has returned, and its result or its error."""
     from concurrent.futures import Future
 
     future: Any = Future()
@@ -263,24 +262,24 @@ def _outcome(o: Notes, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tupl
 
 
 def _unfollowed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Threads are made or ended, to which nothing is given."""
+    """Create or end threads that have no work."""
     _go_on(o)
     return f(*args, **kwargs)
 
 
 def _followed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
-    """It is asked whether something is done."""
+    """Query whether work is done."""
     _go_on(o)
     o.roots.add(getattr(f, "__func__", f).__code__)
     return f(*args, **kwargs)
 
 
 def _submit(o: Notes, pool: Any, f: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`pool.submit(f, *args, **kwargs)`"""
+    """The replacement of `pool.submit(f, *args, **kwargs)`."""
     from concurrent.futures import Future
 
     if pool._shutdown or pool._broken:
-        return type(pool).submit(pool, f, *args, **kwargs)  # which raises
+        return type(pool).submit(pool, f, *args, **kwargs)  # raises the error
     future: Any = Future()
     o.pending.append(lambda: _run(o, pool, future, f, args, kwargs))
     return future
@@ -295,7 +294,7 @@ def _apply(
     callback: Any = None,
     error_callback: Any = None,
 ) -> Any:
-    """`pool.apply_async`"""
+    """The replacement of `pool.apply_async`."""
     from multiprocessing.pool import ApplyResult
 
     pool._check_running()
@@ -319,7 +318,7 @@ def _map(
     callback: Any = None,
     error_callback: Any = None,
 ) -> Any:
-    """`pool.map`, `pool.starmap` and the like, item by item."""
+    """The replacement of `pool.map`, `pool.starmap` and the like, item by item."""
     from multiprocessing.pool import MapResult
 
     pool._check_running()
@@ -344,7 +343,7 @@ def _call_back(o: Notes, pool: Any, result: Any, callback: Any, error_callback: 
 
 
 def _imap(o: Notes, pool: Any, f: Any, iterable: Any, chunksize: int = 1) -> Any:
-    """`pool.imap`"""
+    """The replacement of `pool.imap`."""
     from multiprocessing.pool import IMapIterator
 
     pool._check_running()
@@ -360,7 +359,7 @@ def _imap(o: Notes, pool: Any, f: Any, iterable: Any, chunksize: int = 1) -> Any
 
 
 def _start(o: Notes, thread: Any) -> None:
-    """`thread.start()`"""
+    """The replacement of `thread.start()`."""
     o.ran[id(thread)] = thread
     thread._started.set()
 
@@ -378,19 +377,19 @@ def _start(o: Notes, thread: Any) -> None:
 
 
 def _join(o: Notes, thread: Any, timeout: float | None = None) -> None:
-    """`thread.join()`"""
+    """The replacement of `thread.join()`."""
     if _is_alive(o, thread):
         _give_up(o)
 
 
 def _is_alive(o: Notes, thread: Any) -> bool:
-    """`thread.is_alive()`: whether it waits for who asks"""
+    """The replacement of `thread.is_alive()`: whether the thread is suspended below the caller."""
     _go_on(o)
     known = o.threads.get(id(thread))
     return known is not None and known[1] in o.workers
 
 
-# What answers methods, by their names.
+# The replacements of methods, by their names.
 _OF_FUTURES = "concurrent.futures.thread.ThreadPoolExecutor."
 _OF_POOLS = "multiprocessing.pool.Pool."
 _ANSWERS: dict[str, Any] = {
@@ -402,7 +401,7 @@ _ANSWERS: dict[str, Any] = {
     f"{_OF_FUTURES}__init__": _unfollowed,
     f"{_OF_FUTURES}submit": _submit,
     f"{_OF_FUTURES}shutdown": _unfollowed,
-    "concurrent.futures._base._AcquireFutures.__init__": _unfollowed,  # by where they lie
+    "concurrent.futures._base._AcquireFutures.__init__": _unfollowed,  # recognised by its place
     "concurrent.futures._base.Future.done": _followed,
     "concurrent.futures._base.Future.running": _followed,
     "multiprocessing.pool.ThreadPool.__init__": _unfollowed,
