@@ -1,2 +1,2 @@
-"""What each call makes anew and passes to the tape: random numbers, by the distributions and words
-that they are drawn with, and values that objects are made for at each call."""
+"""Values that each call computes anew and passes to the tape: random numbers, with their
+distributions and words of bits, and objects that each call creates."""

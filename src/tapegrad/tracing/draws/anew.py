@@ -1,7 +1,8 @@
-"""Values that each call makes anew, as the trace has made them.
+"""Descriptions of values, by which each call creates its own as the trace has created them.
 
-A value is numbers and arrays, in containers and in objects of the user's classes. What is one
-object in two places is one in each call, too. An object is put together as `copy.copy` does it.
+A value consists of numbers and arrays, in containers and in objects of the user's classes. An
+object that is in two places is one object in each call, too. Objects are created as `copy.copy`
+does it.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class Unknown(Exception):
-    """A value that can't be made anew."""
+    """A value that can't be described."""
 
 
 @dataclass(eq=False)
 class Making:
-    """One call's: the values of the outputs, the objects that it asks for, what it has found when
-    it began, and what it has made."""
+    """One call's data: the values of the outputs, the objects that it looks up, the values that it
+    found when it began, and the objects that it has created."""
 
     values: Sequence[Any]
     objects: Sequence[Any]
@@ -51,7 +52,7 @@ class Making:
 
 
 class Part:
-    """How one object is made; each call makes it once."""
+    """The description of one object; each call creates it once."""
 
     def make(self, call: Making) -> Any:
         if id(self) not in call.made:
@@ -64,7 +65,7 @@ class Part:
 
 @dataclass(eq=False)
 class Output(Part):
-    """A number or array of each call's own: the output that gives it."""
+    """A number or array of each call's own: output `number` of the tape."""
 
     number: int
     dtype: np.dtype
@@ -81,7 +82,7 @@ class Output(Part):
 
 @dataclass(eq=False)
 class Plain(Part):
-    """The same each time; of an array a copy."""
+    """The same value each time; an array is copied."""
 
     value: Any
 
@@ -91,8 +92,8 @@ class Plain(Part):
 
 @dataclass(eq=False)
 class Again(Part):
-    """What a call gives that each call makes anew: `f(*parts, **named)`. What it is passed that
-    comes of such calls is made in the order of these."""
+    """The result of a repeated call: `f(*parts, **named)`. Arguments that are results of such calls
+    are created in the order of these calls."""
 
     f: Callable[..., Any]
     parts: list[Part]
@@ -109,7 +110,7 @@ class Again(Part):
 
 @dataclass(eq=False)
 class Outside(Part):
-    """An object of the outside: its number among those that a call asks for."""
+    """An existing object: its number among those that a call looks up."""
 
     source: Any
 
@@ -147,7 +148,7 @@ class Row(Part):
 
 @dataclass(eq=False)
 class Joined(Part):
-    """A list that begins as one of the outside does."""
+    """A list that begins with the items of an existing one."""
 
     begin: Part
     parts: list[Part]
@@ -174,7 +175,7 @@ class Mapping(Part):
 
 @dataclass(eq=False)
 class Instance(Part):
-    """An object of a class of the user's."""
+    """An object of a user's class."""
 
     kind: Any
     parts: dict[str, Part]
@@ -193,7 +194,7 @@ class Instance(Part):
 class Table(Part):
     """A Series or DataFrame."""
 
-    kind: Any  # what stands for it
+    kind: Any  # the class of its traced counterpart
     labels: Any
     parts: list[Part]
 
@@ -216,19 +217,19 @@ class OfSubclass(Part):
 
 
 class _Blank(np.ndarray):
-    """Becomes one of another subclass, of which nothing is run."""
+    """Changed to another subclass, without running any code of that."""
 
 
 def of_subclass(kind: Any, x: Any) -> Any:
-    """A plain array as one of a subclass of ndarray, without attributes."""
+    """A plain array as an instance of a subclass of ndarray, without attributes."""
     made = np.asarray(x).view(_Blank)
     made.__class__ = kind
     return made
 
 
 class Described:
-    """Says how values are made. `output` is that of a traced value, and `objects` collects those of
-    the outside."""
+    """Describes values. `output` describes a traced value, and `objects` collects the existing
+    objects."""
 
     def __init__(self, reads: Reads, output: Callable[[Any], Part]) -> None:
         self.reads, self.output = reads, output
@@ -236,13 +237,13 @@ class Described:
         self.objects: list[Outside] = []
 
     def part(self, x: Any) -> Part:
-        """How this is made; Unknown if that can't be said."""
+        """The description of a value; raises `Unknown` if there is none."""
         if id(x) not in self.known:
             self.known[id(x)] = x, None
             made = self._first(x)
             self.known[id(x)] = x, made
         found = self.known[id(x)][1]
-        if found is None:  # a tuple in itself
+        if found is None:  # a tuple that contains itself
             raise Unknown
         return found
 
@@ -283,7 +284,7 @@ class Described:
         return self._instance(x, kind)
 
     def again(self, call: Later) -> Again:
-        """A call that each call makes anew."""
+        """The description of a repeated call."""
         named = {name: self.part(x) for name, x in call.kwargs.items()}
         return Again(call.f, [self.part(x) for x in call.args], named, call.number)
 
@@ -335,7 +336,7 @@ def _is_tuple(kind: Any) -> bool:
 
 
 def _is_traced_table(x: Any) -> bool:
-    """Whether this stands for a Series or DataFrame with traced numbers."""
+    """Whether this is the traced counterpart of a Series or DataFrame."""
     return "_built" in vars(type(x))
 
 
@@ -346,7 +347,7 @@ def _is_plain_class(kind: Any) -> bool:
 
 
 def attributes_of(x: Any) -> dict[str, Any]:
-    """The attributes of an object of a class of Python's, which may be set."""
+    """The attributes of an object of a Python class, which may be set."""
     try:
         found = object.__getattribute__(x, "__dict__")
     except AttributeError:
@@ -372,23 +373,23 @@ def _holds(slot: Any, x: Any) -> bool:
     return True
 
 
-# ---- in the places where they are
+# ---- replacing in place
 
-MOST = 20_000  # objects that are looked at
-MOST_OTHERS = 2_000  # of the outside
+MOST = 20_000  # maximal number of objects in a search
+MOST_OTHERS = 2_000  # of those that existed before the run
 
 
 class Replacing:
-    """Puts `new(x)` in the place of each traced value, in what a run has made."""
+    """Replaces each traced value by `new(x)`, in objects that a run has created."""
 
     def __init__(self, reads: Reads, new: Callable[[Tracer], Any]) -> None:
         self.reads, self.new = reads, new
         self.seen: dict[int, tuple[Any, Any]] = {}
-        self.at: Any = None  # the key of the place that is looked through
-        self.others = 0  # how many objects of the outside have been looked at
+        self.at: Any = None  # the key of the place that is searched
+        self.others = 0  # the number of searched objects that existed before
 
     def everywhere(self) -> None:
-        """Wherever the run has written outside."""
+        """Replace wherever the run has written to existing objects."""
         for key, write in list(self.reads.written.items()):
             self.at, value = key, write.now()
             if write.has_many:
@@ -401,7 +402,8 @@ class Replacing:
                     write.put(found)
 
     def of(self, x: Any) -> Any:
-        """What stands in a value's place; containers and objects stay the same ones."""
+        """The replacement of a value; containers and objects stay the same, and are changed in
+        place."""
         if isinstance(x, Tracer):
             return self.new(x) if x._subclass is None else self._of_subclass(x)
         kind: Any = type(x)
@@ -414,8 +416,8 @@ class Replacing:
         if _is_traced_table(x):
             self.seen[id(x)] = x, self._of_table(x)
             return self.seen[id(x)][1]
-        made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it runs
-        self.others += not made  # some of them the run has made, and read where it has put them
+        made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it has run
+        self.others += not made  # some were created by the run, and read after it stored them
         if max(len(self.seen) - MOST, self.others - MOST_OTHERS) > 0 or dispatch.has_labels(x):
             return x
         self.seen[id(x)] = x, x
@@ -430,7 +432,7 @@ class Replacing:
         if base in MAPPINGS[:-1]:
             self._items(x, base, list(base.items(x)))
         elif base in (list, collections.deque):
-            self._items(x, base, [*enumerate(base.__iter__(x))][::-1])  # what is new stands last
+            self._items(x, base, [*enumerate(base.__iter__(x))][::-1])  # new items are at the end
         elif kind is FunctionType:
             for cell in x.__closure__ or ():
                 self._cell(cell)

@@ -1,5 +1,5 @@
-"""What methods of random generators are: which are followed, and how numbers of a distribution come
-of those of the standard one, which its parameters move."""
+"""Methods of random generators: which are followed, and how numbers of a distribution are computed
+from standard ones and its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def real(x: Any) -> Any:
-    """A parameter, as NumPy computes with it."""
+    """A parameter in the precision that NumPy computes with."""
     if isinstance(x, Tracer):
         return x if x._weak or x.dtype == np.float64 else x.astype(np.float64)
     return x if type(x) in (int, float) else np.asarray(x, float)[()]
@@ -23,8 +23,8 @@ REQUIRED = object()
 
 
 class Form(NamedTuple):
-    """How numbers with parameters come of standard ones: `formula(z, *parameters)`, without those
-    that are `held`, which the draw itself takes."""
+    """How numbers of a distribution are computed from standard ones: `formula(z, *parameters)`.
+    Parameters that are `held` aren't passed to the formula, but to the draw itself."""
 
     parameters: tuple[tuple[str, Any], ...]
     standard: str
@@ -43,10 +43,10 @@ def _shifted(z: Any, loc: Any, scale: Any) -> Any:
 
 
 def _exponential(z: Any, mu: Any, sigma: Any) -> Any:
-    """What `math.exp` gives of it: a number of Python's."""
+    """The result as `math.exp` returns it: a Python number."""
     x = mu + z * sigma
     if np.shape(x):
-        float(np.ones(np.shape(x)))  # NumPy's own error, where it makes one of it
+        float(np.ones(np.shape(x)))  # NumPy's own error, if it raises one
     return dispatch.number(np.exp(real(x)))
 
 
@@ -109,7 +109,7 @@ PYTHONS: dict[str, Form] = {
     ),
 }
 
-# Their results are new arrays or numbers, which their arguments and the state decide.
+# Their results are new arrays or numbers, which depend on the arguments and the state alone.
 _OF_NUMPYS = """
     beta binomial chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric
     integers laplace logistic lognormal logseries multinomial multivariate_hypergeometric
@@ -129,9 +129,9 @@ WITH_OUT = {  # their parameters
     "standard_exponential": ("size", "dtype", "method", "out"),
     "standard_gamma": ("shape", "size", "dtype", "out"),
 }
-# Of Python's, which give what is in a list or an array, or move it, and are written in Python.
+# Python-written methods of `random` that select or move the items of a list or an array.
 OF_LISTS = frozenset(["choice", "choices", "sample", "shuffle"])
-STATES = frozenset(["seed", "set_state", "setstate"])  # these give nothing
+STATES = frozenset(["seed", "set_state", "setstate"])  # they return nothing
 
 
 _FOLLOWED = {
@@ -144,7 +144,7 @@ def followed(generator: Any) -> frozenset[str]:
     return _FOLLOWED[type(generator).__module__.partition(".")[0]]
 
 
-# Methods by which NumPy draws one number after the other, whatever the size; with their parameters
+# Methods by which NumPy draws number by number, whatever the size; with their parameters.
 ONE_BY_ONE: dict[str, tuple[str, ...]] = {
     "exponential": ("scale", "size"),
     "normal": ("loc", "scale", "size"),

@@ -1,6 +1,6 @@
-"""What a tape draws at each call: the calls of generators that its trace has noted.
+"""The draws that a tape makes at each call: calls of generators that its trace has recorded.
 
-The inputs that they give are captured ones; their values are a call's own.
+Their results are captured inputs, with values of each call's own.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 @dataclass(eq=False)
 class Turns:
-    """The rounds of a loop that draws, which are so many."""
+    """The rounds of a loop that draws, `count` of them."""
 
     count: int
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A draw: the call `method(*args, **kwargs)` of a generator, and the input that it gave, if it
-    gives one. One that rounds of loops make gave an input with an axis for each loop, from the
-    outermost on: `turns`."""
+    """A draw: the call `method(*args, **kwargs)` of a generator, and the input with its result, if
+    it is one. The input of a draw in loops has an axis for each loop, the outermost first:
+    `turns`."""
 
     generator: Any
     method: str
@@ -53,7 +53,7 @@ class Drawn:
         return getattr(generator, self.method)(*self.args, **self.kwargs)
 
     def many(self, generator: Any, counts: tuple[int, ...]) -> np.ndarray | None:
-        """What so many calls in a row draw, where one call of NumPy's draws that."""
+        """The results of `counts` successive calls, if one NumPy call can draw them; else None."""
         names = ONE_BY_ONE.get(self.method)
         if names is None or type(generator) not in randomness.numpys_kinds():
             return None
@@ -79,9 +79,9 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """Numbers that a generator draws ahead: what a call gives at each of so many places of its
-    stream, and the places behind it, which is the other `part`. Places are calls, of which all
-    are alike, or words of its bits."""
+    """Numbers drawn ahead from a generator: the result of the draw that begins at each of `room`
+    positions of its stream, and as the other `part`, the positions where these draws end. Positions
+    are calls, which are all alike, or words of its bits."""
 
     generator: Any
     room: int
@@ -92,7 +92,7 @@ class Ahead:
     at: Any = None
 
     def numbers(self, generator: Any, call: Drawn) -> Sequence[np.ndarray] | None:
-        """The parts; None where there are no such places. The generator moves on."""
+        """The parts; None if there are no such positions. The generator advances."""
         if self.by_words:
             return words.table(generator, call, self.room)
         many = call.many(generator, (self.room,))
@@ -101,7 +101,7 @@ class Ahead:
         return (np.stack([call.again(generator) for _ in range(self.room)]),)
 
     def advance(self, generator: Any, count: int) -> None:
-        """Go on by so many places."""
+        """Advance the generator by `count` positions."""
         if self.by_words:
             words.advance(generator, count)
         elif self.call.many(generator, (count,)) is None:
@@ -116,14 +116,15 @@ def _are_same(xs: Any, ys: Any) -> bool:
 
 
 def as_input(trace: Trace, value: np.ndarray, weak: bool = False, is_array: bool = True) -> Tracer:
-    """What stands for a value that was drawn, as an input of a trace."""
+    """The tracer of a drawn value, as an input of a trace."""
     var = trace.builder.fresh(Aval(value.shape, value.dtype, weak=weak))
     trace.captured[id(value)] = var, value
     return stand_in(trace, var, value if is_array else value[()], weak)
 
 
 def valued_as(found: Any) -> tuple[np.ndarray | None, bool]:
-    """What was drawn as an array, if it is such, and whether it is a number of Python's."""
+    """A draw's result as an array, or None if it isn't numeric; and whether it is a Python
+    number."""
     if type(found) in (int, float):
         return np.asarray(found), True
     if isinstance(found, (np.ndarray, np.generic)) and is_traceable(found.dtype):
@@ -131,15 +132,16 @@ def valued_as(found: Any) -> tuple[np.ndarray | None, bool]:
     return None, False
 
 
-# Draws by their numbers, in order; those of the rounds of a loop together
+# Draws by their numbers, in order; those in the rounds of a loop are grouped.
 Steps = Sequence["int | tuple[Turns, Steps]"]
 
-# What is done with what a draw gives, and the round of each loop that it stands in
+# Called with a draw's number, the round of each loop around it, and its result.
 Put = Callable[[int, tuple[Any, ...], Any], None]
 
 
 def in_turns(calls: Sequence[tuple[int, Drawn]], depth: int = 0) -> Steps:
-    """Draws by their numbers, of which each stands in so many loops at least: by those within."""
+    """Draws by their numbers, which all are in at least `depth` loops, grouped by the inner
+    loops."""
     found: list[Any] = []
     for turns, group in groupby(calls, lambda x: x[1].turns[depth] if x[1].turns[depth:] else None):
         if turns is None:
@@ -151,7 +153,7 @@ def in_turns(calls: Sequence[tuple[int, Drawn]], depth: int = 0) -> Steps:
 
 @dataclass(frozen=True)
 class Drawer:
-    """Makes `calls` again, of these generators."""
+    """Repeats `calls` on these generators."""
 
     calls: Mapping[int, Drawn]
     generators: Mapping[int, Any]
@@ -166,7 +168,8 @@ class Drawer:
                 self.rounds(*step, row)
 
     def rounds(self, turns: Turns, steps: Steps, row: tuple[int, ...], first: int = 0) -> None:
-        """Draw for the rounds of a loop from one on: at once, where one place draws."""
+        """Draw for the rounds of a loop from `first` on; with one NumPy call if a single place
+        draws."""
         counts, inner = [turns.count - first], steps
         while len(inner) == 1 and not isinstance(inner[0], int):
             counts.append(inner[0][0].count)
@@ -183,13 +186,13 @@ class Drawer:
 
 
 class Changed(LookupError):
-    """What a call finds is of another kind than what was traced."""
+    """The value found at a place has another type than in the trace."""
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a place of an object, the `generator` of this input, holds when a call begins; `word`
-    is what the user calls it."""
+    """The value of a place when a call begins, as an input. `generator` is the object of the place,
+    and `word` the user's name for it."""
 
     generator: Any
     at: Any
@@ -205,10 +208,9 @@ class Found:
 
 
 class Taken:
-    """What was drawn: values by the positions of captured inputs. Where the context is left before
-    it is known that they are wanted, they weren't drawn after all: the states before are put back.
-    What the call leaves outside is put there when that is known.
-    """
+    """The drawn values, by the positions of captured inputs. If the context is left before `keep`
+    is called, the draws are undone: the generators' states are restored. `keep` also stores the
+    values that the call leaves outside."""
 
     __slots__ = ("_held", "_objects", "_puts", "_states", "left", "values")
     nothing: Taken
@@ -222,14 +224,15 @@ class Taken:
         held: Sequence[Any] = (),
     ) -> None:
         self._states, self.values, self._puts, self._objects = states, values, puts, objects
-        self._held = held  # what was found
+        self._held = held  # the values that were found
         self.left: Sequence[Any] = ()  # the values that the call leaves outside
 
     def __enter__(self) -> Taken:
         return self
 
     def keep(self, *left: Any) -> None:
-        """They are wanted, and so is what the call leaves outside, made of these values."""
+        """Keep the draws, and store the values that the call leaves outside, which are built from
+        `left`."""
         self._states = ()
         call = Making(left, self._objects, self._held)
         for kept in self._puts:
@@ -250,16 +253,16 @@ Taken.nothing = Taken((), {})
 
 
 def _input(x: Any) -> Any:
-    """A number that was drawn, as a tape is played with it."""
+    """A drawn number in the form in which a tape is played."""
     return x if isinstance(x, np.ndarray) and x.ndim else np.asarray(x)[()]
 
 
 def joined(
     tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn | Found | Ahead]
 ) -> tuple[Tape, tuple[Any, ...], Mapping[int, tuple[int, int | None]]]:
-    """The tape with one input for draws that a loop reads in turn, and the values of its last
-    inputs. For draws, by the ids of what they gave: the number of the captured input that holds it,
-    and where in that; None if it is that."""
+    """The tape with one input for all draws that a loop reads in turn; and the values of its last
+    inputs. Then, by the ids of draws' results, the number of the captured input that holds each,
+    and its position in that, or None if it is the whole input."""
     first = len(tape.inputs) - len(captured)
     values = {id(d.value): d.value for d in drawn if d.value is not None}
     inputs = zip(tape.inputs[first:], captured, strict=True)
@@ -293,10 +296,10 @@ def joined(
 
 
 class Draws:
-    """The draws of a tape, in order. `inputs` says where among the captured inputs what they give
-    goes, None for what nothing reads; `whole` are the shapes and dtypes of those that hold several.
-    `sources` number the generators, which stand among the objects that a later call asks for. What
-    each call leaves in these is `kept`: see `tracing.outside.kept`."""
+    """The draws of a tape, in order. `inputs` are the positions of their results among the captured
+    inputs, None for unused ones; `whole` are the shapes and dtypes of inputs with several results.
+    `sources` number the generators among the objects that a later call looks up. `kept` are the
+    values that each call leaves in these objects: see `tracing.outside.kept`."""
 
     def __init__(
         self,
@@ -307,7 +310,7 @@ class Draws:
         kept: Sequence[Any] = (),
     ) -> None:
         self.kept = kept
-        self.drawn = [replace(d, generator=None) for d in drawn]  # it may hold this
+        self.drawn = [replace(d, generator=None) for d in drawn]  # a generator may hold this object
         self.inputs = [None if d.value is None else where.get(id(d.value)) for d in drawn]
         in_loops = [isinstance(d, Drawn) and d.turns != () for d in drawn]
         several = {
@@ -323,7 +326,7 @@ class Draws:
         self._steps = in_turns([*self._calls.items()])
 
     def first(self, captured: Sequence[Any]) -> Taken:
-        """What the trace itself has drawn."""
+        """The results that the trace itself has drawn."""
         return Taken((), {at[0]: _input(captured[at[0]]) for at in self.inputs if at is not None})
 
     @property
@@ -332,8 +335,8 @@ class Draws:
         return {at[0] for at in self.inputs if at is not None}
 
     def take(self, *generators: Any) -> Taken:
-        """Draw from generators that stand in the places of those that the trace drew from, and look
-        up what objects hold."""
+        """Draw from the generators that are now in the trace's places, and look up the values of
+        places."""
         sources = [generators[k] for k in self.sources]
         held = [
             x.again(source) if isinstance(x, Found) else None
@@ -350,7 +353,7 @@ class Draws:
             index = row if at[1] is None else (at[1], *row)
             if index:
                 found[at[0]][index] = value
-            elif isinstance(held[k], np.ndarray):  # others may write to it
+            elif isinstance(held[k], np.ndarray):  # other code may write to it
                 found[at[0]] = value.copy()
             else:
                 found[at[0]] = _input(value)
@@ -366,8 +369,8 @@ class Draws:
         return Taken(states, found, self.kept, generators, held)
 
     def unlike(self, generators: Sequence[Any]) -> tuple[int, Any] | None:
-        """The first place that holds another kind of value than what was traced, by its number,
-        and what it holds."""
+        """The first place whose value has another type than in the trace, by its number, and the
+        value. None if there is none."""
         for k, (x, source) in enumerate(zip(self.drawn, self.sources, strict=True)):
             if isinstance(x, Found):
                 now = value_at(generators[source], x.at)
@@ -376,8 +379,8 @@ class Draws:
         return None
 
     def _draw_ahead(self, sources: Sequence[Any], held: list[Any], put: Put) -> bool:
-        """Draw what comes behind all else of a generator, whose state then is found. Whether that
-        could be done."""
+        """Draw ahead, after all other draws of a generator, whose state is found then. Returns
+        whether that was possible."""
         made: dict[int, Any] = {}
         for k, (x, source) in enumerate(zip(self.drawn, sources, strict=True)):
             if not isinstance(x, Ahead):
@@ -393,7 +396,8 @@ class Draws:
         return True
 
     def _check_apart(self, held: Sequence[Any]) -> None:
-        """What was found lies in no array that is lent: the trace took these for others."""
+        """Check that no value found lies in the memory of a lent array: the trace assumed that none
+        does."""
         rows = [*zip(self.drawn, held, strict=True)]
         lent = [x for d, x in rows if d.at == ELEMENTS]
         for d, x in rows if lent else ():

@@ -1,10 +1,10 @@
-"""A generator's random bits, word by word: what each call draws that begins at a word, and where it
-ends.
+"""A generator's random bits as a list of words: the result of a draw that begins at each word, and
+the word where it ends.
 
     rng.normal() takes the word w[k], or some more:     rows[k], ends[k] = 0.31, k + 1
 
-So a program that draws now this and now that moves along one stream, as NumPy does. NumPy itself
-draws, from a generator whose bits are those words.
+So a program that mixes kinds of draws advances along one stream, as NumPy does. NumPy itself makes
+the draws, from a generator whose bits are those words.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-SPARE = 64  # words behind those at which draws begin
-BLOCK = 16  # draws at once, which mostly take one word each
+SPARE = 64  # additional words behind those at which draws begin
+BLOCK = 16  # draws at once, most of which take one word each
 
 _WORD = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _HALF = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
@@ -41,8 +41,9 @@ _capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class _Words:
-    """Bits that are read from a list of words, from the place `at` on. `are_whole`, until half of a
-    word is asked for, whose other half a generator keeps for later, or there are none left."""
+    """A bit generator that reads from a list of words, from the position `at` on. It `are_whole`
+    until half of a word is read, whose other half a generator would keep, or the list is
+    exhausted."""
 
     def __init__(self, words: list[int]) -> None:
         self.at, self.are_whole = 0, True
@@ -66,7 +67,7 @@ class _Words:
 
 
 def has_words(generator: Any) -> bool:
-    """Whether a generator's bits are words of 64, all of which are still to come."""
+    """Whether a generator's bits are words of 64 bits, and no half of one is left over."""
     bits: Any = getattr(generator, "bit_generator", None)
     known = (np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
     whole = type(generator) is np.random.Generator and type(bits) in known
@@ -74,8 +75,8 @@ def has_words(generator: Any) -> bool:
 
 
 def table(generator: Any, call: Any, room: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """What the call draws from each of so many words on, and where it ends; None where that isn't
-    told by whole words. The generator moves on."""
+    """The results of the call if it begins at each of `room` words, and the words where they end.
+    None if it doesn't take whole words. The generator advances."""
     if not has_words(generator):
         return None
     words = _Words(generator.bit_generator.random_raw(room + SPARE).tolist())
@@ -98,5 +99,5 @@ def table(generator: Any, call: Any, room: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def advance(generator: Any, count: int) -> None:
-    """Go on by so many words."""
+    """Advance the generator by `count` words."""
     generator.bit_generator.random_raw(count, output=False)

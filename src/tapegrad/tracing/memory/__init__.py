@@ -1,2 +1,2 @@
-"""Arrays whose memory counts: those that a function makes and may fill, views of one memory,
-arguments that share it, and arrays that are made when they are first used."""
+"""Arrays whose memory matters: those that a function creates and may fill, views of one memory,
+arguments that share it, and arrays that are created on first use."""

@@ -1,8 +1,8 @@
 """Arguments that share memory.
 
 On a tape each argument is a value of its own. NumPy would show a write to one argument in another
-that shares its memory, so a function that writes to an argument is refused such arguments, at each
-call: whether they share memory isn't known from their shapes.
+that shares its memory. So a function that writes to an argument is refused such arguments, at each
+call, since their shapes don't tell whether they share memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tapegrad.ir.tape import Source
 from tapegrad.observe.program.source import at_source
 from tapegrad.tracing.tracers.tracer import Tracer
 
-Written = tuple[tuple[int, Source | None], ...]  # inputs that were written to, and first where
+Written = tuple[tuple[int, Source | None], ...]  # written inputs, with the line of the first write
 
 
 def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequence[Any]) -> None:
-    """An ArgumentError if an input that the function writes to shares memory with another.
+    """Raise an ArgumentError if an input that the function writes to shares memory with another.
 
-    The inputs beyond those that have names are arrays that the function reaches by itself.
+    The inputs beyond those with names are captured arrays.
     """
     for k, src in written:
         if overlaps_itself(inputs[k]):
@@ -43,8 +43,7 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
 
 
 def check_places(label: str, places: Sequence[Any], captured: Sequence[Any]) -> None:
-    """An ArgumentError if results would be written over an array that the function reaches by
-    itself."""
+    """Raise an ArgumentError if results would be written over a captured array."""
     for place in places:
         if any(share_memory(place, x) for x in captured):
             raise ArgumentError(
@@ -54,8 +53,8 @@ def check_places(label: str, places: Sequence[Any], captured: Sequence[Any]) -> 
 
 
 def lie_apart(arrays: Sequence[np.ndarray]) -> bool:
-    """Whether no two arrays are of the memory of one: then they share none. To tell that takes a
-    tenth of the time of looking where they lie."""
+    """Whether each array has an owner of its own memory, so that none share any. The check takes a
+    tenth of the time of comparing addresses."""
     owners = set()
     for x in arrays:
         owner = x if x.base is None else x.base
@@ -66,8 +65,8 @@ def lie_apart(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def overlaps_itself(x: Any) -> bool:
-    """Whether elements of an array may lie in the same memory, as those of a broadcast one do. No
-    two do if each stride is longer than all that the shorter ones span."""
+    """Whether elements of an array may share memory, as those of a broadcast one do. They don't if
+    each stride is longer than the span of all shorter ones."""
     x = x._read()[1] if isinstance(x, Tracer) else x
     if not isinstance(x, np.ndarray):
         return False
@@ -80,7 +79,7 @@ def overlaps_itself(x: Any) -> bool:
 
 
 def share_memory(x: Any, y: Any) -> bool:
-    """Whether two arrays, traced or not, lie in the same memory."""
+    """Whether two arrays, traced or not, share memory."""
     x, y = (v._read()[1] if isinstance(v, Tracer) else v for v in (x, y))
     if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
         return False

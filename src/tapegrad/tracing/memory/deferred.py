@@ -1,4 +1,4 @@
-"""Traced arrays that are made when they are first used: what a program drops costs nothing."""
+"""Traced arrays that are created on first use: an unused one costs nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 
 class Deferred(ArrayTracer):
-    """Stands for the array that `_made` gives. All that is asked of it, it asks of that one."""
+    """Represents the array that `_made` returns, and delegates all its attributes to that."""
 
     __slots__ = ()
 
@@ -42,13 +42,13 @@ for _name in _NAMES.split():
     setattr(Deferred, _name, _passed_on(_name))
 
 
-# ---- what needs no array
+# ---- operations without the array
 
 
 class Answering(Deferred):
-    """One that some operations need no array for: `_by_operator`, `_by_ufunc` and `_by_function`
-    give what comes of these, or None where the array is asked for. It is on the trace `_home`, and
-    `_make` makes the array once, `_found`."""
+    """A deferred array for which some operations don't need the array: `_by_operator`, `_by_ufunc`
+    and `_by_function` return their results, or None if the array is needed. It belongs to the trace
+    `_home`, and `_make` creates the array once, `_found`."""
 
     __slots__ = ("_found",)
     _answers_first = True
@@ -139,7 +139,7 @@ for _name in ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "s
 
 
 def axes_of(ndim: int, axis: Any) -> Any:
-    """The axes that an argument names, all for None; None where it isn't plain integers."""
+    """The axes that an argument names, all for None. None if it isn't made of plain integers."""
     if axis is None:
         return tuple(range(ndim))
     plain = type(axis) is int or (type(axis) is tuple and all(type(a) is int for a in axis))
@@ -149,8 +149,8 @@ def axes_of(ndim: int, axis: Any) -> Any:
 def answered_by(
     functions: dict[Any, Callable[..., Any]], f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """What comes of a function of NumPy's by one of these; None of one that isn't there, or has an
-    option that isn't."""
+    """The result of NumPy's function `f`, computed by one of `functions`. None if `f` isn't among
+    them, or has an option that the function lacks."""
     known = functions.get(f)
     if known is None:
         return None

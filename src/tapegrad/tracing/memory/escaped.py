@@ -1,8 +1,8 @@
-"""Arrays that a run has made, and that code has which nobody looks into: caches in C, records of
-logs, partial functions, errors.
+"""Made arrays that remain where no search looks: in caches in C, log records, partial functions and
+errors.
 
-They hold plain numbers, and stand for arrays in a trace. When that is over, each who holds one gets
-the plain array in its place. Python's collector of garbage knows who that is.
+They hold plain numbers, and represent arrays in a trace. When the trace is over, each is replaced
+by its plain array wherever it is held. Python's garbage collector knows the holders.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORD = ctypes.sizeof(ctypes.c_size_t)
 
 
 def give_back() -> None:
-    """Put plain arrays in the place of all that stand for them, and for which no trace runs."""
+    """Replace all made arrays whose trace has ended by their plain arrays."""
     left = left_over()
     if not left or not frames.is_described():
         return
@@ -42,7 +42,7 @@ def give_back() -> None:
 
 
 def put_in_cache(cache: Any, x: Any, plain: Any) -> None:
-    """Put a plain value in the place of one that a function of functools.lru_cache remembers."""
+    """Replace a value in the cache of a functools.lru_cache function by a plain one."""
     _put(cache, {id(x): plain})
     for held in gc.get_referents(cache):
         if type(held) is dict and held is not cache.__dict__:
@@ -50,7 +50,8 @@ def put_in_cache(cache: Any, x: Any, plain: Any) -> None:
 
 
 def _put(holder: Any, plain: dict[int, Any]) -> None:
-    """Put these, by the ids of what they replace, where one object holds them."""
+    """Replace the values of one holder; `plain` are the replacements, by the ids of the old
+    values."""
     kind: Any = type(holder)
     if isinstance(holder, dict):
         _put_items(holder, [*dict.items(holder)], plain)
@@ -78,13 +79,13 @@ def _put_items(held: dict[Any, Any], items: Iterable[tuple[Any, Any]], plain: An
         if "__module__" not in held:
             dict.__setitem__(held, key, plain[id(x)])
             continue
-        for kind in gc.get_referrers(held):  # a class keeps in mind where its attributes are
+        for kind in gc.get_referrers(held):  # a class caches its attribute look-ups
             if isinstance(kind, type) and vars(kind).get(key) is x:
                 setattr(kind, key, plain[id(x)])
 
 
 def _words(holder: Any) -> Iterator[int]:
-    """Where in memory an object holds others, if it is of a kind for which that is known."""
+    """The addresses of an object's references, if its kind is known."""
     kind: Any = type(holder)
     frame = holder.gi_frame if kind is types.GeneratorType else holder
     if isinstance(frame, types.FrameType):
@@ -103,7 +104,7 @@ def _words(holder: Any) -> Iterator[int]:
 
 
 def _body(x: Any) -> Iterable[int]:
-    """Its words behind the count of references and the type."""
+    """The addresses of its words behind the reference count and the type."""
     return range(id(x) + object.__basicsize__, id(x) + type(x).__basicsize__, _WORD)
 
 

@@ -1,15 +1,15 @@
-"""Arrays that a traced function has made, and that hold no traced value yet.
+"""Made arrays: created by a traced function, and without a traced value so far.
 
-What `np.zeros(n)` gives in a trace may be an index table, a mask, or what the results are filled
-into; nobody knows when it is made. So it is a tracer with a plain array behind it, and nothing is
-recorded. What is done with such arrays alone NumPy does, at once (`frontend/numpy/constants.py`);
-Python and C code get the plain array where they ask for one, without a guard, since what it holds
-is a constant of the tape. Where it meets a traced value, a copy of what it holds goes on the tape;
-the first traced value that is written to it makes it a traced array like any other, and its views
-with it, which know the way from it to them.
+The result of `np.zeros(n)` in a trace may become an index table, a mask, or an array of results,
+which isn't known when it is created. So it is a tracer with a plain array behind it, and nothing is
+recorded. NumPy itself computes operations on such arrays alone (`frontend/numpy/constants.py`).
+Python and C code get the plain array when they ask for one, without a guard, since its contents are
+a constant of the tape. When it meets a traced value, a copy goes on the tape. The first traced
+value that is written to it makes it an ordinary traced array, and so its views, which know their
+chain.
 
-Code that isn't traced may keep the plain array that it got, and wouldn't see what is written to the
-traced one. As long as somebody has it, a traced value can't be written to it.
+Code that isn't traced may keep the plain array, and wouldn't see writes to the traced one. As long
+as any code holds the plain array, no traced value can be written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_
 from tapegrad.tracing.tracers.attributes import new_shape
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, set_class, stand_in
 
-_slot = Tracer.__dict__["_operand"]  # where an ordinary tracer has its operand
+_slot = Tracer.__dict__["_operand"]  # the operand of an ordinary tracer
 
 
 def is_traceable(dtype: np.dtype) -> bool:
@@ -47,11 +47,11 @@ def is_traceable(dtype: np.dtype) -> bool:
     return is_known(dtype) and dtype.isnative
 
 
-_FILLED: Any = object()  # in the place of the operand of an array that holds one number everywhere
+_FILLED: Any = object()  # operand of an array that holds one number everywhere
 
 
 def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
-    """A tracer of an array that is the trace's own, and may be `filled` with one number."""
+    """A tracer of the trace's own array, which may be `filled` with one number."""
     kind: Any = MadeTracer
     x: MadeTracer = object.__new__(kind)
     x._trace, x._value = trace, value
@@ -63,11 +63,11 @@ def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
     return x
 
 
-_made: dict[int, weakref.ref[MadeTracer]] = {}  # by their ids, of which others take those that go
+_made: dict[int, weakref.ref[MadeTracer]] = {}  # by ids, which may be reused once they are gone
 
 
 def left_over() -> list[MadeTracer]:
-    """The made arrays that somebody still has, and for which no trace runs any more."""
+    """The made arrays that are still alive, and whose traces have ended."""
     found = []
     for key, ref in [*_made.items()]:
         x = ref()
@@ -94,24 +94,24 @@ def is_made(x: Any) -> bool:
 
 def handed(made: Sequence[MadeTracer], memory: np.ndarray) -> np.ndarray:
     """A plain array for code that isn't traced, in memory that it shares with made ones."""
-    array = np.asarray(_Memory(memory))  # all that is made of it keeps this one
+    array = np.asarray(_Memory(memory))  # kept alive by all arrays derived from it
     for x in made:
         root = x._owner
-        _slot.__set__(root, None)  # what is on the tape is compared from now on
+        _slot.__set__(root, None)  # the contents on the tape are compared from now on
         root._version += 1
         x._trace.handed.append((weakref.ref(root), weakref.ref(array)))
     return array
 
 
 def shown(x: MadeTracer) -> Tracer:
-    """An ordinary tracer that shows a made array, for what computes with traced ones."""
+    """An ordinary tracer that views a made array, for functions of traced arrays."""
     out = stand_in(x._trace, x._operand, x._value)
     show(out, x._owner, x._chain)
     return out
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
-    """A method that is the plain array's."""
+    """A method that calls the plain array's."""
     own = getattr(np.ndarray, name)
 
     def method(self: Any, *args: Any) -> Any:
@@ -126,7 +126,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 class _Memory:
-    """Shows an array's memory, so that arrays made of it are known from others."""
+    """Exposes an array's memory, so that arrays made from it can be distinguished."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -135,7 +135,7 @@ class _Memory:
 
 class MadeTracer(ArrayTracer):
     """A made array, or a view of one. `_value` is the memory that it and its views share; the
-    operand is None until it is on the tape, and again when it has been written to."""
+    operand is None until it is on the tape, and again after a write."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class MadeTracer(ArrayTracer):
         root = self._root
         if root is None or type(root) is MadeTracer:
             return True
-        self._version = -1  # what it shows a part of holds traced values by now
+        self._version = -1  # its root holds traced values by now
         set_class(self, ArrayTracer)
         return False
 
@@ -174,12 +174,13 @@ class MadeTracer(ArrayTracer):
 
     @_operand.setter
     def _operand(self, operand: Any) -> None:
-        """What it stands for is another value of the tape now, so its memory no longer tells."""
+        """Set the operand: the array is an ordinary tracer from now on, and its memory is out of
+        date."""
         _slot.__set__(self, operand)
         set_class(self, ArrayTracer)
 
     def _is_stale(self, found: Any) -> bool:
-        """Whether somebody who has the plain array has written to it since it is on the tape."""
+        """Whether code that has the plain array has written to it since it was put on the tape."""
         if not self._trace.handed:
             return False
         now = self._trace.contents.get(found)
@@ -192,40 +193,40 @@ class MadeTracer(ArrayTracer):
 
     def _write(self, primitive: Any, *operands: Any) -> None:
         self._owner._let_be_written()
-        is_made(self)  # not any more
+        is_made(self)  # changes the class
         self._write(primitive, *operands)
 
     def _become_traced(self) -> None:
-        """Be a traced array, since parts of it are about to be shown that aren't followed."""
+        """Become a traced array, since views of it are about to be made that aren't followed."""
         if self._is_plain():
             root: Any = self._owner
             if not root._value.flags.writeable:
                 root._trace.locked.append(weakref.ref(root))
             root._leave_memory()
-            is_made(self)  # not any more
+            is_made(self)  # changes the class
 
     def _let_be_written(self) -> None:
-        """From here on it is a traced array like any other."""
+        """Become an ordinary traced array before a write."""
         if not self._value.flags.writeable:
             raise ValueError(f"assignment destination is read-only{at_line()}")
         self._leave_memory()
 
     def _leave_memory(self) -> None:
-        """What it holds is on the tape from here on."""
+        """Put the contents on the tape, and become an ordinary tracer."""
         if self._is_handed():
             raise self._assigned()
         _ = self._operand
         set_class(self, ArrayTracer)
 
     def _is_handed(self) -> bool:
-        """Whether somebody has a plain array in its memory."""
+        """Whether any code has a plain array in its memory."""
         handed = self._trace.handed
         return any(root() is self and array() is not None for root, array in handed)
 
     # ---- as a plain array
 
     def _reshaped(self, shape: Any) -> None:
-        """`x.shape = ...`, of an array that no other shows a part of."""
+        """Set the shape of the plain array, if no view of it is alive."""
         if not self._is_plain() or self._root is not None or views_of(self):
             dispatch.set_shape(self, shape)
             return
@@ -245,7 +246,7 @@ class MadeTracer(ArrayTracer):
             )
 
     def _changed(self) -> None:
-        """Its memory was written to."""
+        """Record that its memory was written to."""
         root = self._owner
         note_written(root)
         if root._may_alias:
@@ -272,13 +273,13 @@ class MadeTracer(ArrayTracer):
             return getattr(self, name)
         if name.startswith("__"):
             return super().__getattr__(name)
-        if name in ("data", "ctypes"):  # they show the memory, and keep the array
+        if name in ("data", "ctypes"):  # they expose the memory, and keep the array alive
             return getattr(self.__array__(), name)
         found = getattr(self._value, name)
         if not callable(found):
             return found
 
-        x: Any = self  # a plain array, where this has outlived the run
+        x: Any = self  # becomes a plain array if it outlives the run
 
         def called(*args: Any, **kwargs: Any) -> Any:
             if not isinstance(x, Tracer):
@@ -310,9 +311,9 @@ class MadeTracer(ArrayTracer):
 def _fillable(
     trace: Trace, owner: np.ndarray, members: Sequence[Any], kept: bool
 ) -> dict[int, Any] | None:
-    """What stands from here on for a plain array, `owner`, for views of it and for methods of
-    these, by their ids; None if that isn't known of all. If its memory is `kept`, since a tape has
-    it as an input, they have memory of their own."""
+    """The replacements of a plain array, `owner`, of its views and of their methods, by their ids;
+    None if a view isn't known. If the memory is `kept`, since a tape has it as an input, the
+    replacements get memory of their own."""
     root = make(trace, np.array(owner, order="K") if kept else owner)
     found: dict[int, Any] = {}
     for x in members:
@@ -333,7 +334,7 @@ def _fillable(
 
 
 def _held() -> list[Any]:
-    """The arrays that the traces under way have as inputs of tapes, as often as they have them."""
+    """The arrays that are inputs of the traces under way, once for each reference."""
     found: list[Any] = []
     for trace in traces_under_way():
         found += [outside for _, outside in trace.captured.values()]
@@ -351,7 +352,7 @@ def _plain(x: Any) -> np.ndarray | None:
 dispatch.plain, dispatch.is_made = _plain, is_made
 
 
-# What comes of operators isn't kept at their place: NumPy computes it.
+# Results of operators aren't traced at this point: NumPy computes them.
 for _name, _operator in vars(NDArrayOperatorsMixin).items():
     if callable(_operator) and _name not in ("__eq__", "__ne__", "__imatmul__"):
         setattr(MadeTracer, _name, _operator)
@@ -359,8 +360,8 @@ MadeTracer.__name__ = "ndarray"
 
 
 def _on_tape(trace: Trace, value: np.ndarray, filled: bool) -> Var:
-    """A variable that holds what an array holds now: one number, if it is `filled` with that, or a
-    captured array that only the trace has."""
+    """A variable with the present contents of an array: one number, if it is `filled` with that, or
+    a captured array that only the trace references."""
     builder, aval = trace.builder, Aval(value.shape, value.dtype)
     kept = np.array(value, order="C")
     if filled or not kept.size:

@@ -1,7 +1,7 @@
-"""Which views lead from one array to another that shows a part of it.
+"""Reconstruction of the views that lead from an array to another one in its memory.
 
-NumPy keeps of a view where it begins and how far apart its elements are, and not how it was made.
-The views that are found here give the same elements; that is compared.
+NumPy stores a view's start and strides, but not how it was made. The views that are found here have
+the same elements, which is checked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Views = tuple[View | Elementwise, ...]
 
 
 def views_between(x: np.ndarray, y: np.ndarray) -> Views | None:
-    """Views that lead from `x`, which owns its memory, to `y`, which has some of it; None if these
-    aren't known."""
+    """Views that lead from `x`, which owns its memory, to `y` in this memory; None if there are
+    none of a known kind."""
     if x.dtype in PARTS and PARTS[x.dtype] == y.dtype:
         for part, own in ((real, x.real), (imag, x.imag)):
             found = views_between(own, y)
@@ -53,8 +53,8 @@ def _candidates(x: np.ndarray, y: np.ndarray) -> Iterator[Views]:
 
 
 def _shapes(x: np.ndarray, y: np.ndarray, apart: int) -> Iterator[tuple[int, ...]]:
-    """Shapes of `x`, whose elements are this far apart, in which `y` may be a part along axes: one,
-    and one for each of its steps."""
+    """Shapes of `x`, whose elements are `apart` bytes apart, in which `y` may be a slice along the
+    axes: one axis, and one for each of its strides."""
     yield (x.size,)
     steps = sorted({abs(step) // apart for step in _steps(y)} | {1}, reverse=True)
     left, shape = x.size, []
@@ -63,7 +63,7 @@ def _shapes(x: np.ndarray, y: np.ndarray, apart: int) -> Iterator[tuple[int, ...
             shape.append(left // step)
             left = step
     yield tuple(shape)
-    for rows in range(2, min(x.size, _MOST_ROWS)):  # what was left out of each may be anything
+    for rows in range(2, min(x.size, _MOST_ROWS)):  # rows may have been cut off anywhere
         if x.size % rows == 0:
             yield rows, x.size // rows
             yield x.size // rows, rows
@@ -83,13 +83,13 @@ def _start(x: np.ndarray) -> int:
 
 
 def _steps(x: np.ndarray) -> list[int]:
-    """How far apart elements are, along the axes that have several."""
+    """The strides of the axes with more than one element."""
     return [step for step, extent in zip(x.strides, x.shape, strict=True) if extent > 1]
 
 
 def _picked(x: np.ndarray, y: np.ndarray, whole: bool) -> Views | None:
-    """Slices and integers, and an order of axes, by which `y` comes of `x`, but for axes of extent
-    1, of which there is one for each integer if it is `whole`; None if it doesn't."""
+    """Slices, integers and a transpose that lead from `x` to `y`, up to axes of extent 1; if
+    `whole`, each integer keeps such an axis. None if there are none."""
     if not x.size or not y.size:
         return None
     axes = sorted(

@@ -1,2 +1,2 @@
-"""What a function reaches without being passed it, and what it leaves there: arrays that are lent
-to it, numbers that it finds and sets anew, values that it keeps, and traced ones left behind."""
+"""Values that a function reaches without being passed them, and values that it leaves outside: lent
+arrays, numbers that it reads and sets, values that it stores, and leaked tracers."""

@@ -1,7 +1,7 @@
-"""Numbers and arrays that a function finds outside and sets anew: `self.calls += 1`.
+"""Numbers and arrays outside the function that it reads and sets again: `self.calls += 1`.
 
-They are others at each call. So where a code looks up a name or an item of a dict that it sets too,
-what is there becomes an input of the tape, which each call reads before it begins.
+They have another value at each call. So where code looks up a name or an item of a dict that it
+also sets, the value becomes an input of the tape, which each call reads before it begins.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from tapegrad.tracing.tracers.tracer import stand_in
 
 @kept_by_code
 def _set_by(code: CodeType) -> frozenset[tuple[str, Any]]:
-    """What a code sets, of items their constant keys, and the offset where `d[k] += 1` looks one
+    """The names and constant keys that a code sets, and the offset where `d[k] += 1` looks an item
     up."""
     text = [i for i in instructions_of(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
     names: set[tuple[str, Any]] = set()
     for k, i in enumerate(text):
         counts = i.opname == "BINARY_SUBSCR" and text[k - 1].opname == "COPY"
         if counts or i.opname == "STORE_SUBSCR":
-            key = text[k - 3 if counts else k - 1]  # it is copied with what holds the item
+            key = text[k - 3 if counts else k - 1]  # it is copied together with the container
             if key.opname == "LOAD_CONST":
                 names.add(("STORE_SUBSCR", key.argval))
             elif counts:
@@ -73,8 +73,8 @@ _ADDING = frozenset(["append", "extend", "appendleft", "extendleft"])
 
 
 def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
-    """`len(x)` of a list or deque to which the code adds: what it was when the call began is an
-    input, and what was added since is counted."""
+    """Handle `len(x)` of a list or deque that the code adds to: the length before the call becomes
+    an input, and the number of added items is added to it."""
     place, written = a.o.reads.place(x), [w for w in a.o.reads.written.values() if w.x is x]
     if place is None or getattr(x, "maxlen", None) is not None or _is_noted(a.o, x):
         return None
@@ -95,13 +95,13 @@ def length_of(a: Activation, x: Any) -> Callable[[Any], None] | None:
 
 
 def _is_noted(o: Any, x: Any) -> bool:
-    """Whether all items of a container are inputs, or changes of it wait."""
+    """Whether all items of a container are inputs, or changes of it are postponed."""
     return id(x) in o.reads.open or id(x) in o.reads.waiting
 
 
 def last_of(a: Activation, x: Any, key: int) -> Callable[[Any], None] | None:
-    """`x[key]`, counted from the end, of a list to which the code adds: what was there when the
-    call began is an input."""
+    """Handle `x[key]`, counted from the end, of a list that the code adds to: an item that existed
+    before the call becomes an input."""
     written = [w for w in a.o.reads.written.values() if w.x is x]
     if _is_noted(a.o, x):
         return None
@@ -113,7 +113,7 @@ def last_of(a: Activation, x: Any, key: int) -> Callable[[Any], None] | None:
 
 
 def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
-    """`x[-k:]` of a list to which the code adds: the items are those, one by one."""
+    """Handle `x[-k:]` of a list that the code adds to, item by item."""
     count = -key.start if type(key.start) is int else 0
     place, reads = a.o.reads.place(x), a.o.reads
     if _sets_slices(a.frame.f_code):
@@ -134,14 +134,14 @@ def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
 
 @lru_cache(maxsize=1024)
 def _sets_slices(code: CodeType) -> bool:
-    """Whether a code sets parts of lists, as one that shifts their items does."""
+    """Whether a code sets slices of lists, as one that shifts their items does."""
     names = [i.opname for i in instructions_of(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
     return "STORE_SLICE" in names or ("BUILD_SLICE", "STORE_SUBSCR") in itertools.pairwise(names)
 
 
 def joined_to(o: Any, x: Any) -> Callable[[Any], None] | None:
-    """`x + [...]` of a list of the outside, of which only how it begins isn't known: each call
-    makes it of the list that is there then. Whatever else is done with it looks into it."""
+    """Handle `x + [...]` of an existing list: only its first items aren't known, and each call
+    takes them from the list at that time. Any other use of the result reads the items."""
     place, reads = o.reads.place(x), o.reads
     if place is None or not o.again or any(w.x is x for w in reads.written.values()):
         return None
@@ -166,8 +166,8 @@ def input_of(
     at: Any,
     known: Any = None,
 ) -> Callable[[Any], None] | None:
-    """A name is about to be looked up in a place. If the code sets it too, what is found becomes an
-    input; `store` is the instruction that sets such a name. What is there may be `known`."""
+    """Handle the look-up of a name in a place. If the code also sets it, the value, which may be
+    `known`, becomes an input. `store` is the instruction that sets such a name."""
     o = a.o
     if not o.again or o.library is not None:  # a package may keep it for other calls
         return None
@@ -212,8 +212,9 @@ def input_of(
 
 
 def _may_take_inputs(o: Any) -> bool:
-    """Whether what is found now is found once a call: not in a round of a loop that stands for all,
-    or a row. An inner derivative's function, which is traced by itself, finds it once."""
+    """Whether a value looked up now is looked up once per call: not in a round of a loop, or a row,
+    that is traced once for all. The function of an inner derivative, traced by itself, looks it up
+    once."""
     trace = o.trace
     if not o.again or trace is None or trace.inside is not None:
         return False
@@ -225,20 +226,19 @@ def _may_take_inputs(o: Any) -> bool:
 
 
 def _fix(o: Any, key: Any) -> None:
-    """What became an input is read in another way, too: it stays what it is from now on."""
+    """Note that an input is read in another way, too: it is a constant from the next trace on."""
     for sites, place in o.found[key][2]:
         sites.add(place)
 
 
 OPENED = (*NUMBERED, *KEYED)
-MOST = 100  # items of a container that are inputs
-_closed: set[tuple[str, str]] = set()  # lists that C code needs plain: by function, and by word
+MOST = 100  # maximal number of a container's items that are inputs
+_closed: set[tuple[str, str]] = set()  # lists that C code needs plain: by function, and by name
 
 
 def open_list(o: Any, x: Any) -> None:
-    """A list, deque or dict of the outside is about to change in other ways than by what is added
-    to it, or by one item. Its items, which each call leaves others of, become inputs, and a later
-    call leaves all anew."""
+    """Make inputs of the items of a list, deque or dict: it is about to change otherwise than by
+    added items or by setting one item. A later call then sets all items."""
     place, reads = o.reads.place(x), o.reads
     if type(x) not in OPENED or place is None or _is_noted(o, x) or id(x) in reads._whole:
         return
@@ -251,7 +251,7 @@ def open_list(o: Any, x: Any) -> None:
     before, pairs = held
     if any(x[k] is not before[j] for k, j in pairs):
         return
-    for write in writes:  # what was added isn't among those
+    for write in writes:  # added items aren't among those
         del reads.written[id(x), write.at]
     for k, j in pairs:
         at, value = ("item", Key(j)), x[k]
@@ -270,8 +270,8 @@ def open_list(o: Any, x: Any) -> None:
 
 
 def _held_before(reads: Any, x: Any, writes: Sequence[Write]) -> tuple[Any, Any] | None:
-    """What a container held before a run has written to it, and where of that is there still: the
-    keys of now and then. None where that isn't known."""
+    """A container's contents before the run has written to it, and pairs of keys, now and then, of
+    the unchanged items. None if unknown."""
     if isinstance(x, dict):
         changed = {w.at[1].key: w for w in writes if w.at[0] == "item" and not w.deletes}
         if len(changed) < len(writes) or not all(map(reads.is_key, x)):
@@ -289,9 +289,9 @@ def _held_before(reads: Any, x: Any, writes: Sequence[Write]) -> tuple[Any, Any]
 
 
 def open_if_bounded(o: Any, x: Any) -> None:
-    """All of a container is about to be read: the same, if the run has set items of a dict, or what
-    was read so was another one at a later call; and where it has added to a deque, or may, that
-    never gets longer for that."""
+    """Make inputs of the items of a container that is about to be read as a whole, in three cases:
+    a dict of which the run has set items; contents that differed at a later call; a bounded deque
+    that the run adds to, or may."""
     place, kind = o.reads.place(x), type(x)
     if kind not in OPENED or place is None:
         return
@@ -315,10 +315,10 @@ def _adds(code: CodeType) -> bool:
 
 
 def _made_input(o: Any, holder: Location, at: Any, value: Any, name: Any = None) -> Any:
-    """What stands for a value that becomes an input, which may have a name."""
+    """The traced value of a place that becomes an input; `name` is for messages."""
     kept, weak = plain(np.array(value, order="C")), type(value) in (int, float)
     half, known = kept.dtype if is_half(kept.dtype) else None, read(kept)
-    kept = kept if kept.shape else known  # a number is passed as one of float32
+    kept = kept if kept.shape else known  # a number is passed as float32
     var = o.trace.builder.fresh(Aval(known.shape, known.dtype, weak=weak))
     o.trace.captured[id(kept)] = var, kept
     if kept.dtype.kind == "i":
@@ -332,8 +332,8 @@ def _made_input(o: Any, holder: Location, at: Any, value: Any, name: Any = None)
 
 
 def _made_row(o: Any, holder: Location, at: Any, name: Any, value: Any) -> bool:
-    """A tuple that is another one at each call: its numbers become inputs, and one of these stands
-    for it. Whether it has any."""
+    """Make inputs of the numbers in a tuple that is another one at each call; a tuple of the traced
+    numbers replaces it. Returns whether it has any."""
     reads, key = o.reads, (id(holder.x), at)
     if not _has_numbers(value) or reads.place(value) is not None:
         return False
@@ -348,7 +348,7 @@ def _made_row(o: Any, holder: Location, at: Any, name: Any, value: Any) -> bool:
 
 
 def _row_in(o: Any, place: Location, key: Any) -> Any:
-    """What stands for the tuple in a place; `key` says where the outermost one was found."""
+    """The replacement of the tuple at a place; `key` is the place of the outermost tuple."""
     reads, parts = o.reads, []
     reads.shape_of(place, place.x)
     for k, x in enumerate(tuple.__iter__(place.x)):
@@ -366,7 +366,7 @@ def _row_in(o: Any, place: Location, key: Any) -> Any:
 
 
 def _has_numbers(x: Any) -> bool:
-    """Whether this is a tuple of numbers, among others, and nothing beside."""
+    """Whether this is a tuple that contains numbers, and has no attributes."""
     return (
         isinstance(x, tuple)
         and any(_is_input(y) or _has_numbers(y) for y in tuple.__iter__(x))
@@ -375,13 +375,14 @@ def _has_numbers(x: Any) -> bool:
 
 
 def _looked_at(o: Any, key: Any) -> None:
-    """Which object a tuple is was asked, and another one stands for it: the trace is made again."""
+    """Record that the identity of a tuple was compared that a replacement represents: the trace is
+    repeated."""
     o.asked_rows.append(key)
 
 
 def varied(a: Activation, question: Any, result: Any, site: tuple[set[int], int]) -> None:
-    """A function that each call calls anew has returned this, and something else before: numbers
-    in it are inputs, looked up in what the call has returned. `site` is noted where that fails."""
+    """Make inputs of the numbers in the result of a repeated call, which was another one before.
+    They are looked up in the call's result. `site` is noted if that fails."""
     o = a.o
     if not _may_take_inputs(o):
         return
@@ -415,14 +416,14 @@ def _is_input(x: Any) -> bool:
 
 
 def check_found(o: Notes) -> None:
-    """What has to stay what it is is known: the trace is made again."""
+    """Repeat the trace if a value turned out not to be a valid input."""
     if notes := _not_inputs(o):
         raise Reconsidered(notes, None)
 
 
 def _not_inputs(o: Notes) -> list[Any]:
-    """An array that became an input was written to in place, or the program has asked which object
-    a tuple of inputs is: then it stays what it is."""
+    """The notes on values that must be constants: an array that became an input was written to in
+    place, or the program has compared the identity of a tuple of inputs."""
     notes = [
         x
         for _, found, uses in o.found.values()
@@ -433,8 +434,8 @@ def _not_inputs(o: Notes) -> list[Any]:
 
 
 def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
-    """The arrays that became inputs, by the ids of what stands for them, with their numbers among
-    what each call finds."""
+    """The arrays that became inputs, by the ids of their tracers, each with its number among the
+    values that each call looks up."""
     numbers = {(id(d.generator), d.at): k for k, d in enumerate(o.drawn) if isinstance(d, Found)}
     return {
         id(tracer): (value, numbers[key])
@@ -444,11 +445,11 @@ def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
 
 
 def without_found(o: Notes, error: Exception) -> Reconsidered | None:
-    """A trace has failed with this error. Where something became an input that may not be one it is
-    made again without that; where a plain number was asked for, that is all of it."""
+    """A trace has failed with this error: the repetition to try without inputs that may be the
+    cause. That is all of them if a plain number was needed. None if there are none."""
     if isinstance(error, (TapegradError, TypeError)):
         notes = [x for _, _, uses in o.found.values() for x in uses]
-    else:  # the program's own, and what it has written before stands in the array
+    else:  # the program's own error; earlier writes have reached the array
         notes = _not_inputs(o)
     return Reconsidered(notes, error) if notes else None
 

@@ -1,9 +1,10 @@
-"""What a function reaches by its closure and its object: whether a run of it has changed that.
+"""The state that a function reaches through its closure and its object: whether a run has changed
+it.
 
-A callback of a solver, the function of a `scan` and those of a `cond` are traced once for all: a
-counter or a list that they change would stay at what the trace has left. Of the outside the
-observer takes note of what is changed (`observe.sides.outside`). Here is what the traced function
-has made itself.
+A callback of a solver, the function of a `scan` and those of a `cond` are traced once for all
+calls: a counter or list that they change would stay as the trace left it. Changes of objects
+outside are recorded by the observer (`observe.sides.outside`). This file covers objects that the
+traced function has created itself.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from tapegrad.observe.program.source import at_line, is_users
 from tapegrad.observe.sides.outside import Done
 from tapegrad.tracing.draws.anew import attributes_of
 
-MOST = 10_000  # objects that are looked at
+MOST = 10_000  # maximal number of objects in a search
 
 
 class Reached:
-    """What a function of the user's reaches, as it is now."""
+    """A snapshot of the objects that a function of the user's reaches."""
 
     def __init__(self, f: Any) -> None:
         self._f, self._held = f, holdings(f)
         self._done = Done(following.observer)
 
     def changed(self) -> str | None:
-        """What has changed since, with the line; None if nothing has."""
+        """A description of a change since then, with the line; None if there is none."""
         outside = self._done.changed()
         if outside is None and not are_same(self._held, holdings(self._f)):
             return f"a variable or a container{at_line()}"
@@ -39,8 +40,8 @@ class Reached:
 
 
 def holdings(f: Any) -> list[Any] | None:
-    """The variables of a function's closure, and all that its containers hold, with their types and
-    lengths; None of more than `MOST`."""
+    """The variables of a function's closure, and the contents of its containers, with lengths. None
+    if there are more than `MOST`."""
     found: list[Any] = []
     seen: set[int] = set()
     todo: list[Any] = [f]
@@ -78,7 +79,7 @@ def _is_users_callable(kind: type) -> bool:
 
 
 def are_same(before: list[Any] | None, after: list[Any] | None) -> bool:
-    """Whether a run has left all as it was; so it is taken to be where there is too much."""
+    """Whether a run has left everything unchanged. Assumed if there is too much to compare."""
     if before is None or after is None:
         return True
     return len(before) == len(after) and all(

@@ -1,13 +1,12 @@
-"""Values that a function keeps on objects of the outside: each call keeps its own.
+"""Values that a function stores in objects outside: each call stores its own.
 
     self.loudness = l            the attribute holds this call's number, as plain Python leaves it
     self.history.append(X)       the list is longer by this call's array
     self.calls += 1              and so has counted this call
 
-When the run is over, traced values that it has left there become outputs of the tape, and plain
-numbers and arrays in their places. A later call of the tape puts its own there (`draws/anew.py`).
-Where that can't be said, of what a container holds between other values, say, the tape is used
-once.
+When the run is over, traced values in these places become outputs of the tape, and are replaced by
+plain numbers and arrays. A later call of the tape stores its own values there (`draws/anew.py`). If
+that isn't possible, as for items in the middle of a container, the tape is used once.
 """
 
 from __future__ import annotations
@@ -50,33 +49,33 @@ from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What each call leaves in a place of an object, which is made of `parts`. In a trace `source`
-    is that, later the number of the object among those that a call asks for."""
+    """The value that each call stores in a place, built of `parts`. In a trace `source` is the
+    object; later it is its number among the objects that a call looks up."""
 
     source: Any
     at: Any
     parts: Sequence[Part]
 
     def put(self, call: Making) -> None:
-        """Leave it there."""
+        """Store the value."""
         leave(call.objects[self.source], self.at, [part.make(call) for part in self.parts])
 
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """A call that each call makes."""
+    """A call that each call of the tape makes."""
 
     part: Again
 
     def put(self, call: Making) -> None:
-        """Make it."""
+        """Make the call."""
         self.part.make(call)
 
 
 @dataclass(frozen=True, eq=False)
 class Advanced:
-    """How far each call draws from a generator, whose state it has found by that number: `ahead`,
-    which tells how. In a trace `source` is the generator."""
+    """How far each call advances a generator: `ahead` tells how to, from the state that is number
+    `number` among the values that it has looked up. In a trace `source` is the generator."""
 
     source: Any
     ahead: Any
@@ -84,17 +83,17 @@ class Advanced:
     used: Part
 
     def put(self, call: Making) -> None:
-        """Leave it there."""
+        """Advance the generator."""
         generator = call.objects[self.source]
         put_back(generator, call.held[self.number])
         self.ahead.advance(generator, int(self.used.make(call)))
 
 
 class Keeping:
-    """What a run has left outside: `kept` in `objects`, and the operands that it is made of. Later
-    calls leave theirs if they do it `again`. What a run that is `inside` of another one has left is
-    passed on to that; so is what it has left in what the run around has made, where `f` has that
-    in its cells."""
+    """The values that a run has left outside: `kept` in `objects`, and the operands that they are
+    built of. If `again`, later calls store their own. The values of a run `inside` another one are
+    passed on to that one, including those in objects that the outer run has created and `f` has in
+    its cells."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class Keeping:
         self.kept: list[Kept | Done | Advanced] = []
         self.outside: list[Outside] = []
         self.operands: list[Operand] = []
-        self.values: list[Any] = []  # of these
+        self.values: list[Any] = []  # of these operands
         self._outputs: dict[int, tuple[Tracer, Part]] = {}
         self._found = found or {}
         self._lent: list[tuple[Any, int]] = []  # arrays that an inner run has written to
@@ -125,7 +124,7 @@ class Keeping:
             return
         for key, write in [*reads.written.items()]:
             same = not write.has_many and is_equal_object(write.before, write.now())
-            if same or write.is_untouched():  # a package's object, that a call may find as it was
+            if same or write.is_untouched():  # a package's object that a call may find unchanged
                 write.undo()
                 del reads.written[key]
         described = Described(reads, self._output)
@@ -147,16 +146,16 @@ class Keeping:
         self.waiting = made_plain(reads, lambda x: self._as_found(x))
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
-        del replacing.new  # which holds it
+        del replacing.new  # it holds this object
 
     @property
     def objects(self) -> list[Any]:
-        """Those that a call asks for."""
+        """The objects that a call looks up."""
         own = [kept.source for kept in self.kept if not isinstance(kept, Done)]
         return [*own, *[x.source for x in self.outside]]
 
     def numbered(self, order: dict[int, int]) -> list[Kept | Done | Advanced]:
-        """What is kept, with the numbers of objects."""
+        """The stored values, with numbers in place of objects."""
         for x in self.outside:
             x.source = order[id(x.source)]
         return [
@@ -164,7 +163,7 @@ class Keeping:
         ]
 
     def pass_on(self, values: Sequence[Any]) -> None:
-        """What was left is this for the run around: the values of the operands."""
+        """Store the values in the outer run: these are the operands' values there."""
         numbers = {key: part.number for key, (_, part) in self._outputs.items()}  # type: ignore[attr-defined]
 
         def new(x: Tracer) -> Any:
@@ -183,7 +182,7 @@ class Keeping:
             replacing.of(self.f)
 
     def _keeps(self, write: Write, described: Described) -> bool:
-        """Whether a later call can do what was done here."""
+        """Whether a later call can repeat a write; then it is added to `kept`."""
         value = write.now()
         if (write.at is WHOLE and write.opened is None) or value is ABSENT:
             return False
@@ -198,7 +197,8 @@ class Keeping:
         return True
 
     def _does(self, make: Callable[[], Any], word: str, src: Source | None) -> None:
-        """Later calls make a call, if they can: a change that waits, or one with an effect."""
+        """Have later calls make a call, if they can: a postponed change, or a call with an
+        effect."""
         try:
             self.kept.append(Done(make()))
         except Unknown:
@@ -231,7 +231,7 @@ class Keeping:
         self.values.append(value)
 
     def _noted_part(self, x: Tracer) -> Part:
-        if x._either:  # which kind of number each call has isn't known
+        if x._either:  # the type of number in each call isn't known
             self.trace.reconsidered = True
         if id(x) not in self._outputs:
             self._append(x)
@@ -248,7 +248,7 @@ class Keeping:
         return x
 
     def _plain(self, x: Tracer, key: Any) -> Any:
-        """What stands for a traced value that was left in this place."""
+        """The plain replacement of a traced value that was left at this place."""
         found = self._as_found(x)
         if found is not x and not x._is_constant() and key not in self.reads.kept:
             write = self.reads.written[key]
@@ -263,7 +263,7 @@ class Keeping:
 
 
 def _is_passed_changed(call: Any, reads: Reads) -> bool:
-    """Whether a call that has an effect is passed what the run changes, before or afterwards."""
+    """Whether a call with an effect has an argument that the run changes, before or after it."""
     given = [x for x in (*call.args, *call.kwargs.values()) if reads.place(x) is not None]
     held = Holding(given).held if given else {}
     changed = {*reads.waiting, *reads.mutated, *(id(w.x) for w in reads.written.values())}
@@ -271,14 +271,14 @@ def _is_passed_changed(call: Any, reads: Reads) -> bool:
 
 
 def _change(change: Any, described: Described) -> Again:
-    """How each call makes a change that waits."""
+    """The description of a postponed change, for each call to make it."""
     parts = [described.part(x) for x in (change.holder.x, *change.args)]
     return Again(change.f, parts, {name: described.part(x) for name, x in change.kwargs.items()})
 
 
 def at_the_time(trace: Trace, x: Tracer) -> tuple[Any, Any] | None:
-    """A traced value as it is now, and its number or array; None where that can't be said. One of
-    an inner trace is that number: then the trace around it answers one call."""
+    """A traced value at this moment, and its number or array; None if that isn't possible. A value
+    of an inner trace is that number itself: then the outer tape is used once."""
     if x._subclass is not None or given_back(x) is not None:
         return None
     now = plain(x._trace, x)
@@ -293,8 +293,8 @@ def at_the_time(trace: Trace, x: Tracer) -> tuple[Any, Any] | None:
 
 
 def end_derivative(trace: Trace, x: Operand, why: str) -> None:
-    """It is an error, `why`, to differentiate by what a real value is made of. The tape says so by
-    a number that is made of it, too, and always 0:
+    """Make it an error, `why`, to differentiate with respect to the values that a real one is
+    computed from. The tape records this as a number that depends on them and is always 0:
 
         guard where(False, sum(x), 0) == 0
     """
@@ -308,7 +308,7 @@ def end_derivative(trace: Trace, x: Operand, why: str) -> None:
 
 
 def made_plain(reads: Reads, new: Callable[[Tracer], Any]) -> Callable[[], None]:
-    """Makes the changes that wait, with plain values."""
+    """A function that makes the postponed changes, with plain values."""
     changes, reads.postponed = reads.postponed, []
     reads.waiting.clear()
     replacing = Replacing(reads, new)
@@ -330,7 +330,7 @@ def made_plain(reads: Reads, new: Callable[[Tracer], Any]) -> Callable[[], None]
 
 
 def plain(trace: Any, x: Tracer) -> Any:
-    """A traced value as the run leaves it, and as an inner one that has failed has left it."""
+    """The plain value of a tracer that a run leaves, or that a failed inner run has left."""
     if (array := given_back(x)) is not None:
         return array
     if x._trace is not trace and (x._trace.repeats or not x._trace.broken):
@@ -347,6 +347,7 @@ def plain(trace: Any, x: Tracer) -> Any:
 
 
 def let_be_plain(trace: Any, reads: Reads) -> None:
-    """A run has ended with an error of the user's: what it has left holds no traced values."""
+    """Replace the traced values that a run has left, which has ended with an error of the
+    user's."""
     Replacing(reads, lambda x: plain(trace, x)).everywhere()
     made_plain(reads, lambda x: plain(trace, x))()

@@ -1,7 +1,8 @@
-"""Traced values that a function left behind in what outlives its trace: lists, attributes, globals.
+"""Leaked tracers: left by a function in objects that outlive its trace, such as lists, attributes
+and globals.
 
-Afterwards they stand for nothing, and a later call, which runs the tape and not the function, would
-leave none. So they are searched for when a trace is over, wherever the function has written.
+After the trace they represent nothing, and a later call, which runs the tape and not the function,
+would leave none. So when a trace is over, all places that the function has written to are searched.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tapegrad.tracing.outside.kept import plain
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer
 
-_DEEPEST = 4  # of containers in containers
+_DEEPEST = 4  # levels of nested containers
 
 
 def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
-    """A LeakedTracerError if one of the trace's values is where the function has written. What
-    functools.lru_cache remembers is what it would be without a trace."""
+    """Raise a LeakedTracerError if one of the trace's values is in a place that the function has
+    written to. In caches of functools.lru_cache they are replaced by plain values."""
     for cache, x in traced_in_caches(reads):
         if x._trace is trace:
             put_in_cache(cache, x, plain(trace, x))
@@ -46,7 +47,7 @@ def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
 
 
 def check_returned(trace: Trace, x: Any, what: str) -> None:
-    """A LeakedTracerError if a result that isn't taken apart holds one of the trace's values."""
+    """Raise a LeakedTracerError if an untraced result contains one of the trace's values."""
     for found in _tracers(x, _DEEPEST, inside=True):
         if found._trace is trace and not found._is_constant():
             raise LeakedTracerError(
@@ -57,8 +58,8 @@ def check_returned(trace: Trace, x: Any, what: str) -> None:
 
 
 def release(error: BaseException | None) -> None:
-    """Put values in the place of the traced ones that an error takes out of the outermost trace, in
-    its arguments and attributes and those of the errors before it."""
+    """Replace the tracers in an error that leaves the outermost trace by their values, in its
+    arguments and attributes and those of the errors before it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -81,8 +82,8 @@ def _released(tree: Any) -> Any:
 
 
 def _tracers(x: Any, depth: int, inside: bool = False) -> Iterator[Tracer]:
-    """The tracers in a value, and in containers there; in the attributes of objects, too, if it is
-    to be looked `inside` them."""
+    """Yield the tracers in a value, and in containers there; if `inside`, also in attributes of
+    objects."""
     if isinstance(x, Tracer):
         yield x
     elif hasattr(type(x), "_labels_first"):
@@ -105,7 +106,7 @@ def _is_container(x: Any) -> bool:
 
 
 def _source(tracer: Tracer, tape: Tape) -> Source | None:
-    """The line that a traced value was computed at."""
+    """The line of the call that computed a traced value."""
     operand = tracer._operand
     if isinstance(operand, Var):
         for call in tape.calls:

@@ -1,18 +1,17 @@
-"""Arrays of the outside that a function writes to: lent to the run, and given back at its end.
+"""Captured arrays that a function writes to: lent to the run, and written back at its end.
 
     self.buf[0] = x * y          the array holds this call's numbers afterwards, as in plain NumPy
     self.W += g
 
-What such an array holds when a call begins is an input of the tape, which each call reads anew. A
-traced array stands for it while the function runs (`lent.py`). The plain one isn't touched: it lies
-in objects and containers, where other code may look at it, and on the stacks of frames. So before
-each instruction what stands for it is put in the place of operands that lie in its memory. At the
-end of the run, and of each later call, what it holds then is written to the plain array itself.
+The contents of such an array when a call begins are an input of the tape, which each call reads
+anew. A traced array represents it while the function runs (`lent.py`). The plain one isn't changed:
+it is in objects and containers, where other code may read it, and on the stacks of frames. So
+before each instruction, operands in its memory are replaced by the traced array. At the end of the
+run, and of each later call, the final contents are written to the plain array itself.
 
-Code that isn't observed may look at the plain array. What it reads there is noted
-(`guards/reads.py`). If the function writes to the array at all, the trace is made again, and then
-the array is lent where the function first comes to it. What is read nevertheless, once it was
-written to, is refused.
+Code that isn't observed may read the plain array. Such reads are recorded (`guards/reads.py`). If
+the function writes to the array at all, the trace is repeated, and the array is lent where the
+function first comes to it. Unobserved reads after a write are then refused.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ from tapegrad.tracing.outside.lent import LentTracer, Loan, Written
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.tracers.tracer import Tracer
 
-# They look at what a container or an iterator holds, and not at which one it is. The first ones
-# don't compute with that.
+# They read the items of a container or an iterator, and not its identity. The first ones don't
+# compute with the items.
 _PASSING_ON: tuple[Any, ...] = (list, tuple, zip, enumerate, reversed, map, filter, iter, next)
 _READING: tuple[Any, ...] = (sum, min, max, sorted, any, all, functools.reduce)
 _OF_DICTS = (dict.items, dict.values)
 
 
-# What they hold is looked at when it is used, and they tell what it is.
+# Their contents are checked when they are used, and can be found.
 _OPEN = {*CONTAINERS, types.FunctionType, types.MethodType, types.BuiltinMethodType, type}
 _OPEN |= {types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, np.ufunc}
 _OPEN |= {types.GeneratorType, types.CellType, types.CodeType, DISPATCHER, range, slice}
 _OPEN |= {functools.partial}
 _ELSEWHERE = (Value, type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
 _RETURNS = dis.opmap["RETURN_VALUE"]
-_MOST = 100  # objects that are looked through
-_ANEW = 8  # arrays at one place that are told by their ids
+_MOST = 100  # maximal number of objects in a search
+_ANEW = 8  # arrays at one place that are identified by their ids
 
 
 def _is_of_iterators(f: Any) -> bool:
@@ -71,19 +70,19 @@ def _is_of_iterators(f: Any) -> bool:
 
 
 class Choices:
-    """What the traces of one call have found out of arrays, by the ids of who has their memory:
-    which are lent `early`; which stay `plain`, since lending them has failed, and it may be that no
-    traced value is written to them; and to which one is after all. Arrays that each trace is given
-    anew, by what a package's function makes, have another id in each: they go by where they are
-    found, once several of there were."""
+    """The facts about arrays that the traces of one call have learned, by the ids of the owners of
+    their memory: `early` ones are lent at their first use; `plain` ones aren't lent, since that has
+    failed, and perhaps no traced value is written to them; a `traced` one is written to after all.
+    Arrays that are new objects in each trace, as from a package's function, have other ids each
+    time: after several of them at one place, the place identifies them."""
 
     def __init__(self) -> None:
         self.early: set[Any] = set()
         self.plain: set[Any] = set()
         self.traced: set[Any] = set()
-        self.met: Counter[str] = Counter()  # how many were found at the same place
-        self.in_turn: set[int] = set()  # functions whose rows do more than to compute: see `vmap`
-        self.held: list[Any] = []  # so that no id is given away
+        self.met: Counter[str] = Counter()  # the number of arrays found at the same place
+        self.in_turn: set[int] = set()  # functions whose rows have effects: see `vmap`
+        self.held: list[Any] = []  # keeps the ids unique
 
 
 class Lending:
@@ -91,20 +90,20 @@ class Lending:
 
     def __init__(self, o: Notes, choices: Choices) -> None:
         self.o, self.choices = o, choices
-        self.loans: dict[int, Loan] = {}  # by the id of who has the memory
-        self.notes: list[tuple[set[Any], Any]] = []  # on what the trace is made again with
+        self.loans: dict[int, Loan] = {}  # by the id of the owner of the memory
+        self.notes: list[tuple[set[Any], Any]] = []  # notes for the repeated trace
 
     # ---- before an instruction
 
     def look(self, a: Activation) -> None:
-        """Put what stands for lent arrays in the place of operands."""
+        """Replace operands that are lent arrays by their tracers."""
         trace = dispatch.trace()
         if trace is None or traces_under_way()[0] is not self.o.trace:
             return
         code = a.frame.f_code
         asked = code.co_name == "__array__" and not telling.now
         if asked and code.co_code[a.frame.f_lasti] == _RETURNS:
-            return  # NumPy wants a plain one, and its views are met again
+            return  # NumPy needs a plain one; its views are handled later
         count = frames.count_of(a.tops[a.frame.f_lasti >> 1])
         for k in range(count - variables_of(code)):
             x = frames.operand(a.stack, k)
@@ -117,7 +116,7 @@ class Lending:
                 frames.replace(frames.operand_at(a.stack, k), found)
 
     def of(self, x: Any) -> Any:
-        """What stands for an operand, if it is a lent array; else itself."""
+        """The replacement of an operand, if it is a lent array; else the operand itself."""
         kind: Any = type(x)
         if kind is np.ndarray:
             return self._array(x)
@@ -140,7 +139,7 @@ class Lending:
         return x
 
     def _check(self, x: Any, kind: Any) -> None:
-        """An object in C, which may look at memory, is used: what that is isn't seen."""
+        """Check an object in C that is used: it may read memory unseen."""
         written = [loan for loan in self.all() if loan.is_written]
         if written and any(cls.__module__ == "_ctypes" for cls in kind.__mro__):
             for loan in written:  # it may have an address, or be passed one
@@ -168,8 +167,7 @@ class Lending:
         return x
 
     def copied(self, x: Any, depth: int = 3) -> Any:
-        """A container with what stands for lent arrays in the place of these; itself if it holds
-        none."""
+        """A container with the tracers of lent arrays; itself if it holds none."""
         kind: Any = type(x)
         if kind not in (list, tuple, dict) or not depth:
             return self.of(x)
@@ -181,7 +179,8 @@ class Lending:
         return dict(zip(x, found, strict=True)) if kind is dict else kind(found)
 
     def pass_on(self, a: Activation, k: int) -> None:
-        """A container is passed to what only looks at what it holds."""
+        """Replace a container whose items alone the callee reads, by one with tracers of lent
+        arrays."""
         x = a.top(k)
         if type(x) in (list, tuple, dict) and dispatch.trace() is not None:
             found = self.copied(x)
@@ -191,7 +190,7 @@ class Lending:
                 frames.replace(frames.operand_at(a.stack, k), found)
 
     def call(self, a: Activation, f: Any, places: range) -> None:
-        """A call with arguments in these places of the stack."""
+        """Prepare a call with arguments at these places of the stack."""
         kind: Any = type(f)
         numpys = kind is np.ufunc or kind is DISPATCHER or f is np.array or f is np.asarray
         passes_on = any(f is known for known in _PASSING_ON) or _is_of_iterators(f)
@@ -211,11 +210,11 @@ class Lending:
     # ---- lending
 
     def is_outside(self, owner: Any) -> bool:
-        """Whether the run has come to memory of this object outside."""
+        """Whether the run has found an array in memory of this owner."""
         return id(owner) in self.o.reads._owners
 
     def lend(self, x: np.ndarray, traced: bool, early: bool = False) -> Any:
-        """An array is about to be written to, or is lent early; None if it can't be."""
+        """Lend an array that is about to be written to, or early. None if it can't be lent."""
         owner, o = owner_of(x), self.o
         if not self.is_outside(owner):
             return None
@@ -241,7 +240,7 @@ class Lending:
         return loan
 
     def objection(self, x: np.ndarray) -> str:
-        """Why a plain array of the outside can't be lent."""
+        """Why a captured plain array can't be lent; empty if it can."""
         owner = owner_of(x)
         if type(owner) is not np.ndarray or not owner.flags.owndata:
             return f"whose memory belongs to an object of type {type(owner).__name__}"
@@ -268,10 +267,10 @@ class Lending:
             self.choices.met[word] += 1
             self.notes.append((held, word if self.choices.met[word] > _ANEW else id(owner)))
 
-    # ---- what else looks at them
+    # ---- other code
 
     def looked_at(self, x: np.ndarray) -> None:
-        """Code that isn't followed reads a plain array."""
+        """Record that code that isn't followed reads a plain array."""
         for loan in self.all():
             if loan.is_written and not loan.seen and np.may_share_memory(x, loan.owner):
                 loan.seen = at_line() or " "
@@ -286,7 +285,7 @@ class Lending:
         )
 
     def finish(self, raised: bool = False) -> None:
-        """The function has returned: what it leaves in the arrays is known."""
+        """Record the final contents of the lent arrays: the function has returned."""
         o = self.o
         for loan in self.all():
             root = loan.stand_ins[0][1]
@@ -311,14 +310,14 @@ class Lending:
             raise Reconsidered(self.notes, None)
 
     def forget(self) -> None:
-        """The run is over: what stood for arrays holds nothing any more."""
+        """Release the tracers: the run is over."""
         for loan in self.all():
             loan.stand_ins.clear()
             loan.views.clear()
         self.loans.clear()
 
     def _check_arguments(self, loan: Loan) -> None:
-        """A guard that no argument shares memory with what is written to."""
+        """Guard that no argument shares memory with an array that is written to."""
         reads = self.o.reads
         args, kwargs = self.o.arguments
         if shares_none(args, kwargs, loan.owner):
@@ -341,7 +340,7 @@ class Lending:
         )
 
     def without(self, error: Exception) -> list[tuple[set[Any], Any]]:
-        """A trace has failed with this error: what another one is made with."""
+        """The notes for repeating a trace that has failed with this error."""
         for loan in self.all():
             if isinstance(error, (TapegradError, TypeError)):
                 self.again(self.choices.plain, loan.owner)
@@ -350,8 +349,8 @@ class Lending:
     # ---- inner traces
 
     def over(self, trace: Trace) -> list[tuple[Loan, LentTracer]]:
-        """The arrays that an inner trace, which is over, has written to; nothing stands for them in
-        it any more."""
+        """The arrays that an inner trace, now over, has written to, with their tracers, which are
+        dropped."""
         found = []
         for loan in self.all():
             for entry in [x for x in loan.stand_ins[1:] if x[0] is trace]:
@@ -363,13 +362,13 @@ class Lending:
 
 
 def inner(o: Notes, trace: Trace) -> list[tuple[Loan, LentTracer]]:
-    """The arrays that are lent to a run, and that a trace inside of it, which is over, has written
-    to, with what stood for them."""
+    """The arrays lent to a run that an inner trace, now over, has written to, with their
+    tracers."""
     return [] if o.lent is None else o.lent.over(trace)
 
 
 def written_inside(label: str, loan: Loan) -> TapegradError:
-    """The error for what an inner trace has written, and can't pass on."""
+    """The error for a write by an inner trace that can't be passed on."""
     return UnsupportedError(
         f"{loan.word!r}, an array of the outside, is written to{at_source(loan.src)} in {label}, "
         "which is traced by itself there. Return the value instead, and write it outside"
@@ -377,7 +376,7 @@ def written_inside(label: str, loan: Loan) -> TapegradError:
 
 
 def _memory_of(x: Any) -> np.ndarray:
-    """The memory that an object shows, if it shows any."""
+    """The memory that an object exposes, as an array; empty if there is none."""
     if type(x) is np.ndarray:
         return x
     try:
@@ -387,7 +386,7 @@ def _memory_of(x: Any) -> np.ndarray:
 
 
 def is_lent(o: Notes, x: Any) -> bool:
-    """Whether this is an array in memory that is lent, or will be when it is used."""
+    """Whether this array's memory is lent, or will be when it is used."""
     if not isinstance(x, np.ndarray) or o.lent is None:
         return False
     owner = owner_of(x)
@@ -396,7 +395,7 @@ def is_lent(o: Notes, x: Any) -> bool:
 
 
 def begin(o: Notes, choices: Choices) -> None:
-    """A run begins to be observed."""
+    """Prepare lending for a run that begins to be observed."""
     o.choices = choices
     if choices.early:
         _lent(o)
@@ -410,8 +409,8 @@ def _lent(o: Notes) -> Lending:
 
 
 def _lend(a: Activation, x: np.ndarray, traced: bool) -> str | None:
-    """An array is about to be written to. Whether it is lent: "" if it is, None if it isn't of the
-    outside, and else why it can't be."""
+    """Lend an array that is about to be written to. Returns "" if it is lent, None if it isn't a
+    captured one, and else why it can't be lent."""
     o = a.o
     if o.choices is None or o.trace is None or id(owner_of(x)) not in o.reads._owners:
         return None
@@ -425,7 +424,7 @@ def _lend(a: Activation, x: np.ndarray, traced: bool) -> str | None:
 
 
 def _operand(trace: Trace, x: np.ndarray) -> Any:
-    """What a plain array is on a tape: what stands for it, if it is lent."""
+    """The operand for a plain array on a tape: its tracer, if it is lent."""
     here = following.observer
     if here is None or here.lent is None:
         return x

@@ -1,7 +1,7 @@
-"""What stands for arrays of the outside that are lent to a run: see `lending.py`.
+"""The tracers of captured arrays that are lent to a run: see `lending.py`.
 
-What stands for an array belongs to the trace of the run. In a trace inside of that another one
-stands for it, and what that has come to is written to the first when the inner trace is over.
+Each belongs to the trace of the run. In an inner trace another tracer represents the array, and its
+final value is written to the first one when the inner trace is over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _slot = Tracer.__dict__["_version"]
 
 
 class LentTracer(ArrayTracer):
-    """What stands for a lent array in one trace. Whatever writes to it counts its versions."""
+    """The tracer of a lent array in one trace. Each write to it increments its version."""
 
     __slots__ = ("_loan",)
     _loan: Loan
@@ -49,15 +49,15 @@ LentTracer.__name__ = "ndarray"
 
 
 class Loan:
-    """One array: `owner` has the memory, and `stand_ins` stand for it in the traces under way, the
-    outermost first. It is `early` if it was lent where the function first came to it."""
+    """One lent array: `owner` has the memory, and `stand_ins` are its tracers in the traces under
+    way, the outermost first. It is `early` if it was lent where the function first came to it."""
 
     def __init__(self, o: Notes, owner: np.ndarray, word: str, early: bool) -> None:
         self.o, self.owner, self.word, self.early = o, owner, word, early
-        self.src: Source | None = None  # where it was first written to
-        self.seen = ""  # where other code has read it after that
+        self.src: Source | None = None  # the line of the first write
+        self.seen = ""  # the line where other code has read it after that
         self.stand_ins: list[tuple[Trace, LentTracer]] = []
-        self.views: dict[tuple[int, int], tuple[Any, Any]] = {}  # what stands for arrays, by ids
+        self.views: dict[tuple[int, int], tuple[Any, Any]] = {}  # replacements of arrays, by ids
         kept = np.array(owner, order="C")
         trace = o.trace
         var = trace.builder.fresh(Aval(kept.shape, kept.dtype))
@@ -73,7 +73,7 @@ class Loan:
         return made
 
     def root(self) -> LentTracer:
-        """What stands for the array in the innermost trace."""
+        """The array's tracer in the innermost trace."""
         for trace in traces_under_way():
             if all(trace is not known for known, _ in self.stand_ins):
                 operand, value = to_operand(trace, self.stand_ins[-1][1])
@@ -83,7 +83,7 @@ class Loan:
         return self.stand_ins[-1][1]
 
     def note_write(self, x: LentTracer) -> None:
-        """What stands for the array was written to."""
+        """Record a write to the array's tracer."""
         trace = x._trace
         if trace.repeats:
             where = "what is traced once for all rounds. Let the rounds carry it, and return it"
@@ -104,7 +104,8 @@ class Loan:
         return any(made._version for _, made in self.stand_ins)
 
     def shown(self, x: np.ndarray) -> Any:
-        """What stands for a plain array in the owner's memory; None if that isn't followed."""
+        """The replacement of a plain array in the owner's memory; None if its view isn't
+        followed."""
         root = self.root()
         known = self.views.get((id(x), id(root)))
         if known is None:
@@ -112,20 +113,20 @@ class Loan:
             if views is None:
                 return None
             self._guard()
-            if not x.flags.writeable:  # NumPy raises where it is written to
+            if not x.flags.writeable:  # NumPy raises an error for writes to it
                 views = (*views, BroadcastTo(x.shape))
             known = self.views[id(x), id(root)] = x, self._view(root, views, x)
         return known[1]
 
     def _guard(self) -> None:
-        """How the arrays lie in memory that the run has come to is taken for granted."""
+        """Guard the memory layout of the arrays that the run has come to."""
         for place in self.o.reads._owners.get(id(self.owner), ()):
             self.o.reads.layout(place)
             flag = place.x.flags.writeable
             self.o.reads.read(place, "writeable", "{}.flags.writeable", flag, place.word)
 
     def moved(self, x: Any) -> Any:
-        """What stands in the innermost trace for what stands for a part of it in another one."""
+        """The view in the innermost trace that corresponds to a view in another trace."""
         return self._view(self.root(), x._chain, x)
 
     def _view(self, root: LentTracer, chain: Any, x: Any) -> Any:
@@ -136,12 +137,12 @@ class Loan:
         out._trace, out._operand, out._value = root._trace, root._operand, np.asarray(root._value)
         out._aval = one_type(Aval(x.shape, x.dtype))
         chains.show(out, root, chain)
-        out._version = -1  # it is read when it is used
+        out._version = -1  # it is read again when it is used
         out._ordered, out._may_alias, out._doubt = root._ordered, (), ""
         return out
 
     def plain(self, x: Any) -> Any:
-        """The plain array that a part of a stand-in shows; None if that isn't known."""
+        """The plain array that a view of a tracer corresponds to; None if unknown."""
         for known, made in self.views.values():
             if made is x:
                 return known
@@ -156,7 +157,7 @@ class Loan:
 
 
 class Written(Write):
-    """What a run has left in a lent array."""
+    """The value that a run has left in a lent array."""
 
     left: Any
 
@@ -175,6 +176,6 @@ class Written(Write):
 
 
 def given_back(x: Any) -> Any:
-    """The plain array that a traced one stands for, or for a part of which; None if none."""
+    """The plain array that a tracer, or a view of one, corresponds to; None if it isn't lent."""
     owner = getattr(x, "_owner", None)
     return owner._loan.plain(x) if type(owner) is LentTracer else None

@@ -1,2 +1,2 @@
-"""What a run records: the trace with its tape, which values may decide, how arrays lie in memory,
-and the chains of views. It knows tracers by what is known of them below these."""
+"""The record of a run: the trace with its tape, the values that may decide, the memory layout of
+arrays, and chains of views. It uses tracers only by the interface below them."""

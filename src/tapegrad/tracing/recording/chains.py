@@ -1,6 +1,6 @@
-"""Views of views of arrays: a chain of them, down from the array, and up when one is written to.
+"""Chains of views: applied from an array down to a view of views, and undone upwards after a write.
 
-Names: `record` records a call; `below` is what a view is of.
+Names: `record` records a call; `below` is the array that a view is of.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Record = Callable[..., Any]
 
 
 class Chosen(NamedTuple):
-    """A view whose place values say: a window, and its steps, which are tracers."""
+    """A view whose position is traced: a window, with tracers for its steps."""
 
     window: Window
     steps: tuple[Any, ...]
 
 
-Step = View | Chosen | Elementwise  # an elementwise one shows a part of complex numbers
+Step = View | Chosen | Elementwise  # an elementwise step shows a part of complex numbers
 
 
 def show(view: Any, root: Any, chain: tuple[Step, ...]) -> None:
-    """A tracer is a view from now on: what these steps show of the tracer that owns the memory."""
+    """Make a tracer a view: of `root`, which owns the memory, by these steps."""
     view._root, view._chain, view._version = root, chain, root._version
     note_view(view)
 
 
 def note_view(view: Any) -> None:
-    """Its root knows its views, as long as somebody has them. They are found by their addresses,
-    which those that are gone leave to others."""
+    """Register a view with its root, by a weak reference. The key is the view's id, which may be
+    reused once the view is gone."""
     root = view._root
     if root is None:
         return
@@ -59,13 +59,13 @@ def note_view(view: Any) -> None:
 
 
 def views_of(root: Any) -> list[Any]:
-    """The views of an array that somebody still has."""
+    """The views of an array that are still alive."""
     found = [view() for view in list(getattr(root, "_views", {}).values())]
     return [x for x in found if x is not None and x._root is root]
 
 
 def shown(view: Any, value: np.ndarray) -> Any:
-    """What a view shows of a plain array, in the memory of that."""
+    """The view of a plain array, in the same memory."""
     return getattr(value, view.name) if view in _PARTS else view.evaluate(value)
 
 
@@ -73,7 +73,7 @@ _PARTS = (complexes.real, complexes.imag)
 
 
 def viewed(record: Record, trace: Any, view: Step, below: Any) -> Any:
-    """The view of an array."""
+    """The view of an array, recorded as a call."""
     window, steps = view if isinstance(view, Chosen) else (view, ())
     out = record(trace, window, [below, *steps])
     if view in _PARTS and isinstance(below._value, np.ndarray):
@@ -82,7 +82,7 @@ def viewed(record: Record, trace: Any, view: Step, below: Any) -> Any:
 
 
 def unviewed(record: Record, trace: Any, view: Step, below: Any, new: Any) -> Any:
-    """`below` after its view `view(below)` has become `new`."""
+    """The array `below` after its view, `view(below)`, was set to `new`."""
     if isinstance(view, Chosen):
         write = SetWindow(view.window.index, view.window.moves)
         return record(trace, write, [below, new, *view.steps])
@@ -110,5 +110,5 @@ _READ_ONLY = (BroadcastTo, Diagonal)
 
 
 def is_writeable(chain: Sequence[Step]) -> bool:
-    """Whether NumPy lets a view by these views be written to."""
+    """Whether NumPy allows writes to a view by this chain."""
     return not any(isinstance(view, _READ_ONLY) for view in chain)

@@ -1,9 +1,9 @@
-"""Which values may decide what a function does, where it is traced without some of them.
+"""Which values may decide, in a trace without the values of some arguments.
 
-In a trace that is `idle` values decide nothing, but for those that are given: arguments that were
-passed with their values, where others were passed as shapes, and what is computed of these alone.
-The tape tells what is. Whatever is taken for granted of a value is a guard, so `Trace.guard` is
-where this is asked, and a few lines beside it that read a value for less.
+In an `idle` trace no value may decide, except the given ones: arguments that were passed with their
+values, where others were passed as shapes, and values computed from these alone, which the tape
+tells. Each assumption about a value is a guard, so `Trace.guard` checks this, as do a few callers
+that read a value for other reasons.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SHAPES = "Pass arrays in the place of shapes: what they hold decides then"
 
 @contextlib.contextmanager
 def only(values: Sequence[Any] | None, advice: str = SHAPES) -> Iterator[None]:
-    """In here traces that begin are of calls of which these leaves alone have values; of calls
-    with values if it is None. Where another one decides, the error has this advice."""
+    """Context in which new traces are of calls where these leaves alone have values; of calls with
+    all values if `values` is None. If another value decides, the error has this advice."""
     before = _given.ids, _given.advice
     _given.ids, _given.advice = None if values is None else frozenset(map(id, values)), advice
     try:
@@ -44,13 +44,13 @@ def only(values: Sequence[Any] | None, advice: str = SHAPES) -> Iterator[None]:
 
 
 def without_values() -> bool:
-    """Whether a trace that begins is of a call without some of its values."""
+    """Whether a new trace is of a call without some of its values."""
     return _given.ids is not None
 
 
 def is_given(x: Any) -> bool:
-    """Whether the value of an argument's leaf may decide. Plain numbers of Python's may: they come
-    of no array unless that was asked for them."""
+    """Whether the value of an argument's leaf may decide. Plain Python numbers may: they don't
+    depend on an array, or were guarded when they were read from one."""
     if _given.ids is None or is_number(x):
         return True
     if isinstance(x, Proxy):
@@ -60,7 +60,7 @@ def is_given(x: Any) -> bool:
 
 
 def may_decide(trace: Any, operand: Operand) -> bool:
-    """Whether what an operand holds may decide what the function of a trace does."""
+    """Whether the value of an operand may decide in a trace."""
     if not trace.idle or isinstance(operand, Literal):
         return True
     if trace.stands is None:
@@ -87,7 +87,7 @@ def may_decide(trace: Any, operand: Operand) -> bool:
 
 
 def check_decision(trace: Any, operand: Operand, what: str) -> None:
-    """An error if a value decides what a function does that isn't called with it."""
+    """Raise an error if a value decides that the function isn't called with."""
     if trace.presuming or may_decide(trace, operand):
         return
     why = "isn't called with these values"

@@ -1,10 +1,10 @@
-"""How arrays lie in memory: it decides whether a reshape is a view or a copy.
+"""Memory layout of arrays, which determines whether a reshape is a view or a copy.
 
 A write to a view reaches its base, a write to a copy doesn't, so a trace has to tell them apart. It
-looks at its own values, which lie as NumPy's do wherever that is certain: arguments, what is
-computed elementwise, whatever is made of row-major arrays. A tracer's `_ordered` says so. Where it
-isn't certain, a reshape and its base *may alias*: each is taken for an array of its own, and once
-one is written to, reading the other is an error.
+looks at its own values. Their layout is NumPy's wherever that is certain: for arguments, results of
+elementwise operations, and results of row-major arrays. Then a tracer is `_ordered`. Where the
+layout isn't certain, a reshape and its base *may alias*: each is treated as an array of its own,
+and once one is written to, reading the other is an error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import View
 from tapegrad.primitives.views import Reshape
 
-# NumPy itself decides how their results lie, of operands that lie in any way.
+# For these NumPy itself determines the layout of results, from operands of any layout.
 _NUMPYS = (Elementwise, AsType, View)
 
 
 def is_ordered(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> bool:
-    """Whether the results of a call lie in memory as they would without a trace."""
+    """Whether the results of a call have the memory layout that they would have without a trace."""
     free = isinstance(primitive, _NUMPYS)
     free = free or (isinstance(primitive, Einsum) and primitive.is_matmul)
     for x, value in zip(operands, values, strict=True):
@@ -45,18 +45,18 @@ def is_ordered(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -
 
 
 def is_doubtful(view: View, root: Proxy, operand: Any) -> bool:
-    """Whether `view` of `operand` may be a view or a copy."""
-    long = sum(n != 1 for n in operand.shape)  # a reshape of one axis is a view in any case
+    """Whether it is uncertain that `view` of `operand` is a view, and not a copy."""
+    long = sum(n != 1 for n in operand.shape)  # a reshape of one axis is always a view
     certain = root._ordered and root._value is not None
-    if certain and operand is not root:  # a part of complex numbers may be there as a copy
+    if certain and operand is not root:  # the value of a complex number's part may be a copy
         certain = np.may_share_memory(operand._value, root._value)
     moves = isinstance(view, Reshape) and view.shape != operand.shape
     return moves and long > 1 and not certain
 
 
 def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:
-    """The result of a function that is composed of primitives. Where it ends in a transpose, or if
-    it isn't `certain` at all, NumPy's own result may lie otherwise."""
+    """Mark the layout of the results of a function composed of primitives. NumPy's own result may
+    have another layout if this one is a transpose, or generally if it isn't `certain`."""
     results = result if isinstance(result, (tuple, list)) else (result,)
     tracers: list[Any] = [x for x in results if isinstance(x, Value) and x.ndim > 1]
     for x in tracers:
@@ -67,7 +67,7 @@ def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:
 
 
 def lay_out(x: Proxy, order: str) -> Proxy:
-    """`x`, which was just made, in this order: "C", "F", or "K" as it is."""
+    """Bring `x`, which was just created, into this order: "C" or "F"; "K" leaves it as it is."""
     if order in ("C", "F") and x._value is not None and x.shape:
         x._value = np.asarray(x._value, order=order)  # type: ignore[call-overload]
         x._ordered = True
@@ -75,13 +75,13 @@ def lay_out(x: Proxy, order: str) -> Proxy:
 
 
 def note_may_alias(x: Proxy, y: Proxy) -> None:
-    """Two arrays that may share memory."""
+    """Record that two arrays may share memory."""
     x._may_alias = [*x._may_alias, weakref.ref(y)]
     y._may_alias = [*y._may_alias, weakref.ref(x)]
 
 
 def note_aliased_write(x: Proxy, src: Source | None) -> None:
-    """`x` is written to: what its aliases hold isn't known any more."""
+    """Record a write to `x`: the contents of its aliases aren't known any more."""
     for reference in x._may_alias:
         alias = reference()
         if alias is not None:
@@ -92,8 +92,8 @@ _BY = " by "
 
 
 def overwritten(x: Any, by: str, results: Any) -> None:
-    """`x` was passed for `by` to write to, as `overwrite_a=True` says: what it holds from then on
-    isn't known, if it isn't the result."""
+    """Record that `by` was allowed to overwrite `x`, as by `overwrite_a=True`. Unless `x` is the
+    result, its contents aren't known from then on."""
     owner = x._owner if isinstance(x, Proxy) and x.shape else None
     found = results if isinstance(results, (tuple, list)) else [results]
     if owner is not None and all(owner is not getattr(y, "_owner", None) for y in found):
@@ -101,7 +101,7 @@ def overwritten(x: Any, by: str, results: Any) -> None:
 
 
 def refuse_doubtful(x: Proxy) -> None:
-    """The error for reading an array that a write may have reached, or not."""
+    """Raise the error for reading an array that a write may have reached."""
     if x._doubt.startswith(_BY):
         raise UnsupportedError(
             f"an array is read{at_line()} after a write{x._doubt}, which leaves open what is in "
@@ -115,7 +115,7 @@ def refuse_doubtful(x: Proxy) -> None:
 
 
 def laid_out_like(value: Any, prototype: Any) -> Any:
-    """A value, if it is known, in memory as another one of its shape lies."""
+    """A value in the memory layout of `prototype`, which has the same shape; None stays None."""
     if not (isinstance(value, np.ndarray) and isinstance(prototype, np.ndarray)):
         return value
     if value.strides == prototype.strides:

@@ -1,4 +1,4 @@
-"""One run of a traced function: what it records, and what it takes in from outside.
+"""The trace: the record of one run of a function, with its captured inputs.
 
 Traces nest: differentiating inside a traced function opens an inner trace. A value of an outer
 trace, or an array that the function reaches without being passed it, becomes a captured input of
@@ -45,8 +45,8 @@ _Error = TypeVar("_Error", bound=TapegradError)
 
 
 class _UnderWay(threading.local):
-    """The traces under way in this thread, the innermost last; None sets all before it aside. With
-    each stands the frame that will end it."""
+    """The traces under way in this thread, the innermost last, each with the frame whose end ends
+    it. An entry None suspends all traces before it."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[Trace | None, FrameType]] = []
@@ -54,13 +54,13 @@ class _UnderWay(threading.local):
 
 _under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
-# Levels of the traces that are under way in any thread: cheap to look at before each call. A dict,
-# since its operations are atomic.
+# Levels of the traces under way in any thread: fast to check before each call. A dict, since its
+# operations are atomic.
 running: dict[int, None] = {}
 
 
 def _forked() -> None:
-    """In the child of a fork: the traces of other threads aren't under way."""
+    """After a fork, forget the traces of other threads."""
     running.clear()
     running.update((trace.level, None) for trace, _ in _under_way.stack if trace is not None)
 
@@ -70,20 +70,21 @@ if hasattr(os, "register_at_fork"):
 
 
 def tracing_depth() -> int:
-    """How many traces are running in this thread."""
+    """The number of traces that are running in this thread."""
     _drop_ended()
     return len(_under_way.stack)
 
 
 def opened(values: Any) -> Trace | None:
-    """The innermost open trace that these hold values of."""
+    """The innermost open trace that one of these values belongs to."""
     leaves = flatten(values)[0] if running else []
     found = [x._trace for x in leaves if isinstance(x, Proxy) and x._trace.is_open]
     return max(found, key=lambda trace: trace.level, default=None)
 
 
 def is_untraced(values: Any) -> bool:
-    """Whether no function is traced in this thread, and these hold no value of an open trace."""
+    """Whether no function is traced in this thread, and none of these values belongs to an open
+    trace."""
     return not tracing_depth() and opened(values) is None
 
 
@@ -98,7 +99,7 @@ dispatch.began = lambda: _under_way.stack[-1][1]
 
 
 def refusing(error: _Error) -> _Error:
-    """An error that ends the innermost trace; see `Trace.refused`."""
+    """Return the error, and end the innermost trace with it; see `Trace.refused`."""
     trace = current_trace()
     if trace is not None:
         trace.refused(error)
@@ -106,7 +107,7 @@ def refusing(error: _Error) -> _Error:
 
 
 def traces_under_way() -> list[Trace]:
-    """The traces that are running in this thread, and not set aside."""
+    """The traces that are running in this thread, without suspended ones."""
     found: list[Trace] = []
     for trace, _ in _under_way.stack:
         found = [] if trace is None else [*found, trace]
@@ -115,7 +116,7 @@ def traces_under_way() -> list[Trace]:
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """What runs in here works on plain arrays, whatever trace is under way around it."""
+    """Context that suspends all traces: code in it works on plain arrays."""
     level = None, _owner()
     _under_way.stack.append(level)
     try:
@@ -125,8 +126,7 @@ def untraced() -> Iterator[None]:
 
 
 def _owner() -> FrameType:
-    """The frame whose `with` statement enters a context now, or that runs the generator which does
-    so."""
+    """The frame whose `with` statement enters a context now, or runs the generator that does."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_back is not None:
         code = frame.f_code
@@ -138,8 +138,8 @@ def _owner() -> FrameType:
 
 
 def _drop_ended() -> None:
-    """Drop the traces whose frames are left. A signal's handler may raise an error anywhere, and so
-    in the very line that would have dropped them."""
+    """Drop the traces whose frames have ended. A signal's handler may raise an error anywhere, also
+    in the line that would have dropped them."""
     if not _under_way.stack:
         return
     alive: set[int] = set()
@@ -151,7 +151,7 @@ def _drop_ended() -> None:
 
 
 def _drop(at: int | None) -> None:
-    """End the traces from this one on."""
+    """End the traces from number `at` on."""
     if at is not None:
         for trace, _ in reversed(_under_way.stack[at:]):
             if trace is not None:
@@ -160,14 +160,15 @@ def _drop(at: int | None) -> None:
 
 
 class Trace:
-    """Records on a builder. Its tracers carry values, except in the trace of a user's derivative
-    rule: that runs when only types are known, and a tracer whose value isn't known carries None.
+    """Records calls on a builder. Its tracers carry values, except in the trace of a user's
+    derivative rule: there only types are known, and a tracer without a value carries None.
 
-    One that `repeats` stands for other calls too, with other values: for all rounds of a loop, say.
-    One that stands `apart` also records what is computed of the values of traces around it alone:
-    what it holds may not be run. One that is `idle` is of a function that isn't called with these
-    values: they may decide nothing, and that errors don't occur is `presumed`; if only those of the
-    inputs `stands` aren't known, what depends on none of these may decide: see `decisions`.
+    If it `repeats`, its calls are used with other values, too, as those of one round are for all.
+    If it is `apart`, computations with values of outer traces alone are recorded here as well,
+    since the code may not be run. If it is `idle`, the function isn't called with these values:
+    they must not decide anything, and the absence of errors is `presumed`. If `stands` is a set,
+    only the values of these inputs are unknown, and values that don't depend on them may decide:
+    see `decisions`.
     """
 
     is_open = False  # whether no function is run in it: see `autograd.boxes`
@@ -188,72 +189,72 @@ class Trace:
         self.level = next(_levels_made)
         self.src: Source | None = None
         self.reason = ""
-        self.seconds = 0.0  # that its values took to compute
-        # Captured inputs: id of the outside object -> (variable, object). Holding the object keeps
-        # its id from being given to another.
+        self.seconds = 0.0  # the time to compute its values
+        # Captured inputs: id of the captured object -> (variable, object). Holding the object keeps
+        # its id unique.
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
-        self.halves: dict[int, tuple[Any, np.dtype]] = {}  # by the id of what is kept so
+        self.halves: dict[int, tuple[Any, np.dtype]] = {}  # half-precision values, by owner's id
         self.rows: dict[Var, tuple[Proxy, int]] = {}  # of arrays, see `tracing.loops.stacking`
-        # Of made arrays: those that untraced code has, and what variables of them hold
+        # Made arrays that untraced code has, and the contents of their variables.
         self.handed: list[tuple[Any, Any]] = []
         self.contents: dict[Var, np.ndarray] = {}
         self.locked: list[Any] = []  # weak references to arrays that may not be written to
-        self.unfilled = ""  # why the last plain array that was to take a traced value couldn't
+        self.unfilled = ""  # why the last plain array couldn't become traced
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[tuple[Guard, str]] = set()
-        self._granted = Counter[Operand]()  # how many guards hold it
+        self._granted = Counter[Operand]()  # the number of guards on each
         self.texts: list[Guard] = []  # the guards of real numbers that texts were made of
-        self.shown: list[Any] = []  # what texts were made of that are only shown: see `texts.Shown`
-        self.fixed: set[Operand] | None = None  # of a frame's round: what is the same in all
-        self.counters: set[Operand] = set()  # integers that each call finds, and leaves others of
-        self.bounds: dict[Operand, tuple[int, int]] = {}  # between which Python's integers lie,
-        self.number: Operand | None = None  # that of a round, if it has begun at another one
-        self.below: dict[Operand, Any] = {}  # and below which others, traced ones, they are
-        self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
-        self.sources: dict[Any, Any] = {}  # at which lines, and whether they are of integers
-        self.merged: list[Any] = []  # branches whose sides were made one: see `sides.branches`,
+        self.shown: list[Any] = []  # values of texts that are only shown: see `texts.Shown`
+        self.fixed: set[Operand] | None = None  # of a frame's round: values equal in all rounds
+        self.counters: set[Operand] = set()  # integers that each call finds, and sets anew
+        self.bounds: dict[Operand, tuple[int, int]] = {}  # of Python's integers,
+        self.number: Operand | None = None  # of a round, unless it is the first
+        self.below: dict[Operand, Any] = {}  # and traced upper bounds of these
+        self.asked: dict[Any, list[int]] = {}  # how often each outcome of a branch occurred
+        self.sources: dict[Any, Any] = {}  # their lines, and whether they test integers
+        self.merged: list[Any] = []  # branches whose sides were merged: see `sides.branches`,
         self.reconsidered = False
-        self.renounced: Reconsidered | None = None  # what it was given up by
+        self.renounced: Reconsidered | None = None  # the error that gave it up
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
-        self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
-        # What may be written to, if not all: see `tracing.branches.merging`.
+        self.failed: dict[Any, int] = {}  # how often a side couldn't be merged with the other
+        # The arrays that may be written to; all if None: see `tracing.branches.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
-        self.holds: Any = None  # the tests before one that is about to be asked: `a` in `a and b`
+        self.holds: Any = None  # the tests before the next one: `a` in `a and b`
         self.refusal: TapegradError | None = None
-        self.unfinished: TapegradError | None = None  # what its function may not return with
-        self.raised = ""  # what raised an error by values that aren't guarded: see `note_raised`
+        self.unfinished: TapegradError | None = None  # forbids a normal return of its function
+        self.raised = ""  # raised by values without guards: see `note_raised`
         self.raised_at: Source | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
-        self.inside: Trace | None = None  # what stands apart, and records in its place now
+        self.inside: Trace | None = None  # the trace that is `apart`, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []
         self._apart = apart
         self._frame = frame
         around = current_trace()
-        # Those that left numbers which may be Python's or NumPy's: of all traces of a run
+        # Branches with numbers that may be Python's or NumPy's, for all traces of a run.
         self.mixed: list[Any] = [] if around is None else around.mixed
         self.idle: bool = idle or (around is not None and around.idle)
         self.stands: set[Var] | None = None
-        self.certain: set[Var] = set()  # what is known to depend on none of them
-        self.once = False  # whether it repeats nothing, although what it records is a loop's round
-        self.arguments: set[int] = set()  # the tracers that its function is passed, by id
-        self.given: dict[Var, Any] = {}  # what they are
-        self.holds_draws = False  # whether what is drawn in it are inputs of its own: see `draws`
+        self.certain: set[Var] = set()  # values known to depend on none of them
+        self.once = False  # whether it repeats nothing, though it records a loop's round
+        self.arguments: set[int] = set()  # the ids of the tracers passed to its function
+        self.given: dict[Var, Any] = {}  # their values
+        self.holds_draws = False  # whether draws in it are inputs of its own: see `draws`
         self.repeats: bool = repeats or (around is not None and around.repeats)
-        # Whether a frame of the user's makes the rounds, which each are made if they do more
+        # Whether a frame of the user's runs the rounds, which are unrolled if they have effects.
         self.in_frame: bool = frame is not None or (
             around is not None and around.in_frame and not repeats
         )
         self.presuming = self.supposing = False  # or a side is run that these values don't take
-        # How warnings were treated when it began, and what stands for errors of floating point that
-        # nobody watches for: see `tracing.runs.floating`
+        # The handling of warnings when it began, and the state of NumPy in which no floating-point
+        # error is watched for: see `tracing.runs.floating`.
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
-        self.holding: Any = None  # how often a round of a frame's holds what variables do, by id
-        self.drawing: Any = None  # what rounds of a frame's draw: see `tracing.statements.drawing`
+        self.holding: Any = None  # how often a frame's round holds variables' values, by id
+        self.drawing: Any = None  # draws of a frame's rounds: see `tracing.statements.drawing`
 
     def __enter__(self) -> Trace:
         _drop_ended()
@@ -278,7 +279,7 @@ class Trace:
                 trace.inside = inside
 
     def forget(self) -> None:
-        """Its tape is made: it holds no arrays any more, nor tracers, which hold it."""
+        """Release arrays and tracers: the tape is finished."""
         known = (self.captured, self.given, self._memories, self.pins, self.rows, self.halves)
         for held in (*known, self.below, self.contents, self._written):
             held.clear()
@@ -287,8 +288,8 @@ class Trace:
 
     @contextlib.contextmanager
     def presumed(self) -> Iterator[None]:
-        """In here the conditions of errors are asked for. What isn't called with these values has
-        none of them, whatever the values are, and that is guarded."""
+        """Context in which conditions of errors are tested. A function that isn't called with these
+        values has no errors, whatever the values are, and that is guarded."""
         before, self.presuming = self.presuming, self.idle or self.supposing
         try:
             yield
@@ -297,11 +298,11 @@ class Trace:
 
     @property
     def is_innermost(self) -> bool:
-        """Whether it is this one that records what the program does now."""
+        """Whether this trace records the program's calls now."""
         return _under_way.stack[-1][0] is self
 
     def place(self, tracer: Proxy) -> Any:
-        """What stands for a value to programs that walk through its tape: see `autograd.boxes`."""
+        """The node of a value for programs that walk its tape: see `autograd.boxes`."""
         raise AttributeError(
             f"values traced in {self.label} have no _node, which is there for boxes made with "
             "new_box. make_vjp(f, x) gives the value of a function and the way back"
@@ -325,20 +326,20 @@ class Trace:
         )
 
     def capture(self, outside: Any, aval: Aval) -> Var:
-        """The captured input that stands for an array or tracer from outside."""
+        """The captured input for an array or tracer from outside the trace."""
         plain, memory = is_array(outside), None
         if plain:
             note_captured(outside)
         known = self.captured.get(id(outside))
         if known is None and plain:
-            # What shows the same elements: `A.T` is a new array each time, in each round of a loop.
+            # `A.T` is a new object with the same elements each time, in each round of a loop.
             memory = _memory_of(outside)
             known = self._memories.get(memory) if outside.size else None
         if known is None:
             if plain and (found := objection(outside)):
                 what, advice = found
                 raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
-            # Inputs come first on a tape, so a captured one is given its number now and moved to
+            # Inputs come first on a tape, so a captured one gets its number now, and is moved to
             # the inputs when the tape is finished.
             var = self.builder.fresh(aval)
             known = self.captured[id(outside)] = (var, outside)
@@ -350,13 +351,13 @@ class Trace:
         return known[0]
 
     def keep_as(self, x: Any, dtype: np.dtype | None) -> None:
-        """A traced array is kept in this dtype of half precision where it leaves the function."""
+        """Have a traced array leave the function in this dtype of half precision."""
         if dtype is not None:
             self.halves[id(x._owner)] = x._owner, dtype
 
     def check_captured(self) -> None:
-        """A TraceError if a captured array was written to since: a later call reads it as it is
-        then, so no use of it would see what it held before."""
+        """Raise a TraceError if a captured array was written to since. A later call reads it as it
+        is then, so its former contents would be lost."""
         for array, aval, before, src in self._checksums:
             if (array.shape, computed_in(native(array.dtype))) != (aval.shape, aval.dtype):
                 raise self._reshaped(src)
@@ -376,7 +377,7 @@ class Trace:
         )
 
     def refused(self, error: TapegradError) -> TapegradError:
-        """An error that ends the trace, whoever catches it: what is done then isn't untraced."""
+        """Have the error end the trace, even if it is caught: code after that isn't untraced."""
         self.refusal = self.refusal or error
         error.may_be_caught = True  # by the function around an inner trace
         return error
@@ -386,7 +387,7 @@ class Trace:
         return self.builder.call(primitive, operands, src, self.reason)
 
     def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
-        """`tracer`, which is no view, is written to in place, at `src` or at the line that runs."""
+        """Record an in-place write to `tracer`, no view, at `src` or at the running line."""
         src = src or user_source()
         note_written(tracer)
         self._written.setdefault(id(tracer), (tracer, src))
@@ -394,18 +395,19 @@ class Trace:
             note_aliased_write(tracer, src)
 
     def note_rows_written(self, tracer: Proxy, src: Source | None) -> None:
-        """Rows of `tracer` are written to, in copies: like others it may share no memory then."""
+        """Record a write to rows of `tracer`, in copies; it must then share no memory."""
         self._written.setdefault(id(tracer), (tracer, src))
 
     def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
-        """Which of these tracers were written to, and where that was done first."""
+        """The numbers of the tracers that were written to, each with the line of the first
+        write."""
         return tuple(
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
 
     def reconsider(self) -> None:
-        """Give this trace up: numbers that may be Python's or NumPy's, which branches have left,
-        make a difference. When it is made again, these branches don't leave any."""
+        """Give this trace up: numbers from merged branches, which may be Python's or NumPy's, make
+        a difference. In the repeated trace these branches leave no such numbers."""
         if self.writable is None:
             self.reconsidered = True
         raise self.without_mixing()
@@ -414,21 +416,21 @@ class Trace:
         return Reconsidered([(sides.unmixed, jump) for sides, jump in self.mixed], None)
 
     def without_merging(self, error: Exception | None) -> Reconsidered:
-        """Give this trace up for an error, which it may be that branches have brought about."""
+        """Give this trace up for an error, which merged branches or loops may have caused."""
         notes = [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]]
         notes += [(sides.unrolled, place) for sides, place in self.counted]
         return Reconsidered(notes, error)
 
     def made_by(self, x: Var) -> Call | None:
-        """The call that makes a variable. Later ones make variables of higher numbers."""
+        """The call that defines a variable. Later calls define variables of higher numbers."""
         calls = self.builder.calls
         at = bisect_right(range(len(calls)), x.id, key=lambda k: calls[k].outs[0].id) - 1
         call: Call | None = calls[at] if at >= 0 else None
         return call if call is not None and x in call.outs else None
 
     def note_raised(self, name: str) -> None:
-        """`name` raises an error. Whether values decide that isn't known: a program that goes on
-        after it is traced each time."""
+        """Record that `name` raises an error. Whether values decide that isn't known: if the
+        program catches the error it is traced at each call."""
         self.raised, self.raised_at = name, line_in_trace()
 
     def guard(
@@ -439,9 +441,8 @@ class Trace:
         src: Source | None = None,
         fixed: bool = False,
     ) -> Guard | None:
-        """Record that the traced function took the value of a scalar for granted, at `src` or at
-        the line that runs now; None where it is a literal. One that is `fixed` expects the same
-        whatever the value is."""
+        """Record a guard on a scalar's value, at `src` or at the running line; None for a literal.
+        A `fixed` guard expects the same number whatever the value is."""
         operand: Operand = tracer._read()[0] if isinstance(tracer, Proxy) else tracer
         if self.idle and not fixed:
             check_decision(self, operand, what)
@@ -456,26 +457,27 @@ class Trace:
         return entry
 
     def forget_guard(self, guard: Guard) -> None:
-        """A guard no longer holds for what is recorded from now on, which has one of its own."""
+        """Forget a guard: calls recorded from now on have a guard of their own."""
         key = guard, lost_by(guard)
         if key in self._guarded:
             self._guarded.remove(key)
             self._granted[guard.operand] -= 1
 
     def take_back(self, first: int) -> None:
-        """Take the guards behind the first ones from the tape."""
+        """Remove the guards from number `first` on from the tape."""
         for guard in self.builder.guards[first:]:
             self.forget_guard(guard)
         del self.builder.guards[first:]
 
     def is_guarded(self, tracer: Proxy) -> bool:
-        """Whether a value is taken for granted."""
+        """Whether a value is guarded."""
         operand, _ = tracer._read()
         return isinstance(operand, Literal) or self._granted[operand] > 0
 
 
 def _memory_of(array: np.ndarray) -> Any:
-    """What two arrays have in common that show the same elements, while one of them is held."""
+    """A key that is equal for arrays with the same elements in memory, while one of them is
+    alive."""
     start = array.__array_interface__["data"][0]  # `array.ctypes` takes longer
     return start, array.shape, array.strides, array.dtype.str
 

@@ -1,2 +1,2 @@
-"""Users' own rules: primitives, derivatives of functions of theirs and of libraries. A call of such
+"""Users' own rules: primitives, and derivatives of users' and libraries' functions. A call of such
 a function is one call on the tape."""

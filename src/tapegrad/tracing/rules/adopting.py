@@ -1,7 +1,7 @@
 """Functions of libraries that a user has given a derivative.
 
-`defvjp(scipy.special.mathieu_a, ...)` makes a primitive of what nobody can put a decorator above.
-It answers the calls of the traced program, whichever way that came by the function.
+`defvjp(scipy.special.mathieu_a, ...)` makes a primitive of a function that can't be decorated. The
+primitive answers the calls of the traced program, whichever way that came by the function.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from tapegrad.tracing.frontend.numpy.functions import function_of
 from tapegrad.tracing.rules.custom import CustomPrimitive
 from tapegrad.tracing.rules.given import Given, Rule
 
-_adopted: dict[int, Adopted] = {}  # by the ids of functions, which they hold
+_adopted: dict[int, Adopted] = {}  # by the ids of functions, which they keep alive
 
 
 class Adopted(CustomPrimitive):
-    """A library's function, whose calls it answers from its first rules on."""
+    """A library's function as a primitive; it answers the function's calls from its first rule
+    on."""
 
     def __init__(self, function: Any, home: ModuleType) -> None:
         super().__init__(function)
@@ -50,11 +51,11 @@ class Adopted(CustomPrimitive):
 
 
 def adopted(f: Any, asked: str) -> Adopted:
-    """The primitive for a library's function, which the function named `asked` is to give a rule.
+    """The primitive for a library's function, for which `asked`, such as `defvjp`, declares a rule.
 
     Raises
     ------
-    ArgumentError : it is none, or one of NumPy's that has derivatives.
+    ArgumentError : it isn't a library's function, or one of NumPy's that has derivatives.
     """
     f = original_of(f)
     known = _adopted.get(id(f))
@@ -76,8 +77,8 @@ def adopted(f: Any, asked: str) -> Adopted:
 
 @contextmanager
 def as_primitives(functions: Iterable[Any]) -> Iterator[None]:
-    """In here calls that traced programs make of these functions are one call on the tape, by this
-    thread. What is declared as a primitive is that already, and has its rules."""
+    """Context in which each call of these functions by traced programs is one call on the tape, in
+    this thread. Declared primitives are that already, and keep their rules."""
     wholes = []
     for f in functions:
         f = original_of(f)
@@ -93,7 +94,7 @@ def as_primitives(functions: Iterable[Any]) -> Iterator[None]:
 
 
 def _is_numpys(f: Any) -> bool:
-    """Whether NumPy's functions that tapegrad follows are of these."""
+    """Whether this is a function of NumPy's that tapegrad follows."""
     return function_of(f) is not None or (isinstance(f, np.ufunc) and vars(np).get(f.__name__) is f)
 
 

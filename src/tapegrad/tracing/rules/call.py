@@ -1,11 +1,11 @@
 """A call of a user's primitive on tracers.
 
-The body is traced into a sub-tape of its own, so it fuses with what is around it; a body that
-can't be traced stays a call of NumPy between the compiled parts. `tracing.rules.rule` has the
-rules.
+The body is traced into a sub-tape of its own, so it fuses with the surrounding code; a body that
+can't be traced stays a call of NumPy between the compiled parts. The rules are in
+`tracing.rules.rule`.
 
 Names: `operands` are the tracers and arrays among the arguments' leaves, every other leaf is
-static; `saved` is what a forward pass keeps for its rule.
+static; `saved` are the values that a forward pass saves for its rule.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 @unobserved
 def call(operation: Operation, args: Any, kwargs: Any) -> Any:
-    """Call a user's function: run it on plain arrays, record it where tracers are among them."""
+    """Call a user's function: run it on plain arrays, or record it if a tracer is among them."""
     leaves, structure = flatten((args, kwargs))
     for x in leaves:
         check_stays(x, f"an argument of {operation.label}")
@@ -80,8 +80,8 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
         raise
     except Exception as error:
         let_through(error)
-        # Whatever kept the body from being traced: where it is the user's own mistake, the body
-        # makes it again on plain arrays, in NumPy's words.
+        # For any reason that the body can't be traced. If it is the user's own error, the body
+        # raises it again on plain arrays, with NumPy's message.
         draws = 0 if here is None else len(here.states)
         result = call.record_opaque(operands, error)
         if here is not None and len(here.states) == draws:
@@ -102,7 +102,8 @@ def _is_operand(x: Any) -> bool:
 
 
 def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
-    """A rule has no cotangent for a value that its function reached without being passed it."""
+    """Refuse tracers in a function's results that it wasn't passed: its rule has no cotangent for
+    them."""
     for x in values:
         if isinstance(x, Tracer) and x.dtype.kind in "fc" and not _is_from_outside(x):
             raise GradientError(
@@ -113,7 +114,7 @@ def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
 
 
 def _is_from_outside(x: Any) -> bool:
-    """Whether a tracer stands for an array that no trace has computed: one that was drawn, say."""
+    """Whether a tracer represents an array that no trace has computed, such as a draw."""
     while isinstance(x, Tracer):
         operand = x._read()[0]
         x = next((of for var, of in x._trace.captured.values() if var == operand), None)
@@ -141,7 +142,7 @@ class CustomCall(Applied):
         body.__name__ = self.operation.label
         traced = trace_function(Request(body, operands, names=names))
         lost = [lost_by(g) for g in traced.tape.guards if g.operand.dtype.kind in "fc"]
-        if any(lost) and self.operation.has_rule():  # which has the derivative that the body loses
+        if any(lost) and self.operation.has_rule():  # it has the derivative that the body loses
             raise ConversionError(next(filter(None, lost)))
         return traced
 
@@ -163,8 +164,8 @@ class CustomCall(Applied):
         own = [source[0] == "residual" for source in sources]
         residuals: Sequence[Any] = ()
         if any(own):
-            # What the rule reads of the body is computed beside the call and not by it. So it is
-            # differentiated as the body is, when the rule is.
+            # The residuals are computed beside the call and not by it. So they are differentiated
+            # as the body is, when the rule is.
             part = replace(body.tape, outputs=tuple(chosen(kept, own)))
             avals, found = chosen(saved.avals, own), chosen(values[count:], own)
             residuals = _record(CallTape(part), inputs, avals, found)
@@ -184,7 +185,8 @@ class CustomCall(Applied):
         except Exception:
             innermost([x for x in operands if isinstance(x, Tracer)]).note_raised(label)
             raise
-        # What can't be kept in arrays is made again, by running the function before its rule.
+        # Saved values that can't be stored in arrays are recomputed: the function runs again before
+        # its rule.
         again = not all(map(self._is_kept, first.saved.leaves))
         if again:
             first = first.without_saved()
@@ -220,7 +222,7 @@ class CustomCall(Applied):
         return results.fill(_record(primitive, operands, avals, arrays)[:count])
 
     def rules(self, *known: Any) -> tuple[Backward | None, Forward | None]:
-        """The rules that the user gave, for this call."""
+        """The user's rules, for this call."""
         operation = self.operation
         return (
             Backward(self, *known) if operation.has_reverse() else None,
@@ -233,7 +235,8 @@ class CustomCall(Applied):
         return _Returned(result, saved, sources_of(saved.on_tape, given, result.on_tape))
 
     def _returned_on_ones(self, values: Sequence[Any]) -> _Returned:
-        """In a derivative rule no values are known: ones show the type of the result."""
+        """The result for values of one: in a derivative rule no values are known, and this shows
+        the type."""
         stand_ins = [
             np.ones(aval.shape, aval.dtype) if value is None else value
             for value, aval in zip(values, self.arguments.avals, strict=True)
@@ -248,7 +251,7 @@ class CustomCall(Applied):
             ) from error
 
     def _is_kept(self, x: Any) -> bool:
-        """Whether something that an opaque function saved can be kept: arrays, and constants."""
+        """Whether a value that an opaque function saved can be stored: arrays, and constants."""
         if isinstance(x, Tracer):
             return False
         if isinstance(x, (np.ndarray, np.generic)):
@@ -259,7 +262,7 @@ class CustomCall(Applied):
 
 @dataclass(frozen=True, eq=False)
 class _Returned:
-    """What a user's function returned on plain arrays, and where what it saved comes from."""
+    """A user's function's result on plain arrays, the saved values, and their sources."""
 
     result: PlainTree
     saved: PlainTree
@@ -275,7 +278,7 @@ class _Returned:
         return _Returned(self.result, PlainTree.of(()), [])
 
     def without_values(self) -> _Returned:
-        """What `is_like` compares, which doesn't keep arrays alive."""
+        """The same without arrays, for `is_like`, so that they aren't kept alive."""
         return _Returned(self.result.without_values(), self.saved.without_values(), self.sources)
 
     def is_like(self, other: _Returned) -> bool:
@@ -287,8 +290,9 @@ class _Returned:
 
 
 def _granted(body: Traced, inputs: Sequence[Any]) -> Traced:
-    """The body without its guards, which are the trace's around it: the call may be dropped, or be
-    made for many rows, and its rule and what isn't traced of its result are of that path still."""
+    """The body with its guards moved to the surrounding trace. The call may be dropped, or be
+    merged for many rows, but its rule, and untraced parts of its result, still depend on this
+    path."""
     guards = [guard for guard in body.tape.guards if isinstance(guard.operand, Var)]
     if guards:
         known: dict[Operand, Any] = {guard.operand: guard.expected.value for guard in guards}
@@ -303,7 +307,7 @@ def _granted(body: Traced, inputs: Sequence[Any]) -> Traced:
 
 
 def _trees_of(body: Traced) -> tuple[MixedTree, MixedTree]:
-    """The trees of the result and of what is saved, of a traced body."""
+    """The trees of the result and of the saved values of a traced body."""
     on_tape = [at is not None for at in body.outputs]
     avals = [
         Aval(x.shape, x.dtype, weak)

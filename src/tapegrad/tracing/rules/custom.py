@@ -33,14 +33,14 @@ from tapegrad.tracing.rules.given import Given, Rule
 from tapegrad.tracing.rules.operation import Operation
 from tapegrad.tracing.runs.traced import input_aval
 
-declared: weakref.WeakSet[Any] = weakref.WeakSet()  # all that there are
+declared: weakref.WeakSet[Any] = weakref.WeakSet()  # all that exist
 
 
 class CustomPrimitive(Named, Operation):
-    """What `primitive` makes of a function; `defvjp` and `defjvp` give it its rules."""
+    """The type of a function declared by `primitive`; `defvjp` and `defjvp` declare its rules."""
 
-    # Takes the primitive and the arguments; returns the result, in a 1-tuple, of a call that isn't
-    # traced: see `autograd.objects`.
+    # Called with the primitive and the arguments; returns the result, in a 1-tuple, if the call
+    # isn't traced: see `autograd.objects`.
     apart: Callable[..., tuple[Any] | None] | None = None
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -51,8 +51,8 @@ class CustomPrimitive(Named, Operation):
         self.traced = False
         declared.add(self)
         self.signature: inspect.Signature | None = None
-        if not isinstance(function, np.ufunc):  # whose options aren't arguments for a rule
-            with contextlib.suppress(TypeError, ValueError):  # functions in C may have none
+        if not isinstance(function, np.ufunc):  # its options aren't arguments of a rule
+            with contextlib.suppress(TypeError, ValueError):  # functions in C may have no signature
                 self.signature = inspect.signature(function)
         known = function, self.label, self.signature
         self.reverse = Given(*known, "defvjp", "ct")
@@ -65,17 +65,17 @@ class CustomPrimitive(Named, Operation):
         if is_untraced((args, kwargs)):
             return self.function(*args, **kwargs)
         if self.signature is not None:
-            bound = self.signature.bind(*args, **kwargs)  # puts what can be in its position
+            bound = self.signature.bind(*args, **kwargs)  # arguments by position where possible
             args, kwargs = bound.args, bound.kwargs
         self.traced = True
         return call(self, args, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a decorated method: bound to the instance, which is a static first argument."""
+        """Bind as a decorated method: the instance is a static first argument."""
         return self if instance is None else types.MethodType(self, instance)
 
     def __dir__(self) -> list[str]:
-        """What the function has: how its rules are kept is nobody's business."""
+        """The attributes of the function. How its rules are stored is private."""
         return dir(self.function)
 
     def __repr__(self) -> str:
@@ -85,7 +85,8 @@ class CustomPrimitive(Named, Operation):
         return self.function(*args, **kwargs), ()
 
     def define(self, given: Given, rules: Sequence[Any], named: dict[str, Any]) -> Any:
-        """Set the rules of one mode; without any, a decorator that sets one for all arguments."""
+        """Set the rules of one mode; without rules, return a decorator that sets one for all
+        arguments."""
         if not rules and not named:
             return lambda rule: self.define_joint(given, rule)
         given.define(rules, named)
@@ -133,10 +134,10 @@ class CustomPrimitive(Named, Operation):
 
 
 class Context:
-    """What `Function.forward` keeps for `backward` and `jvp`: saved arrays, and any attributes.
+    """Values that `Function.forward` saves for `backward` and `jvp`: arrays, and any attributes.
 
     `needs_input_grad` tells for each argument whether it has floats or complex numbers, so that
-    there could be a derivative; cotangents that nobody wants cost nothing, so a rule need not look.
+    there could be a derivative. Unused cotangents cost nothing, so a rule need not check it.
     """
 
     def __init__(self, args: Any) -> None:
@@ -147,12 +148,12 @@ class Context:
         )
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep these arrays; `backward` and `jvp` find them in `saved_tensors`."""
+        """Save these arrays; `backward` and `jvp` find them in `saved_tensors`."""
         self._saved = tensors
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """The arrays that `forward` saved, in the order in which it did."""
+        """The arrays that `forward` saved, in their order."""
         return self._saved
 
     def _contents(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -203,7 +204,7 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *ts: Any, **kwargs: Any) -> Any:
-        """The tangent of the result, for those of the arguments of `forward`."""
+        """The tangent of the result, for the tangents of the arguments of `forward`."""
         raise NotImplementedError(
             "a Function with a forward mode needs a static method jvp(ctx, *ts)"
         )
@@ -252,7 +253,7 @@ class _FunctionOperation(Operation):
 
 
 def one_each(returned: Any, args: Sequence[Any], rule: str) -> list[Any]:
-    """What a rule returned, as a list of one cotangent for each argument. Further ones are those of
+    """A rule's results as a list of one cotangent for each argument. Further ones belong to
     arguments left at their defaults, and have to be None."""
     count, is_many = len(args), isinstance(returned, (tuple, list))
     if is_many and not (count == 1 and isinstance(args[0], (tuple, list))):

@@ -1,4 +1,5 @@
-"""The rules that `defvjp` and `defjvp` give a function: one for each argument, or one for all."""
+"""The rules that `defvjp` and `defjvp` declare for a function: one for each argument, or one for
+all."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ Rule = Callable[..., Any]
 
 @dataclass(eq=False)
 class Given:
-    """The rules of one mode: `declared` by that function, whose rules are called with a cotangent
-    or a tangent, named `first`, and then the result and the arguments."""
+    """The rules of one mode, for messages `declared` by `defvjp` or `defjvp`. A rule is called with
+    a cotangent or tangent, named `first`, then the result and the arguments."""
 
     function: Callable[..., Any]
     label: str
@@ -35,7 +36,7 @@ class Given:
         return [self.rules.get(name) for name in self._arguments(args, kwargs)]
 
     def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
-        """For each argument, in the same order, what to say if it has no rule."""
+        """For each argument, in the same order, the error's message if it has no rule."""
         names = self._arguments(args, kwargs)
         given = names[: len(args)] if self.joint is not None else self.rules
         return [None if name in given else self._missing(name) for name in names]
@@ -77,7 +78,7 @@ class Given:
         self.rules, self.joint = table, None
 
     def _check_rule(self, name: str, rule: Rule | None) -> None:
-        """An error for a reverse rule of (out, *args), as those of HIPS autograd are."""
+        """Raise an error for a reverse rule of (out, *args), as those of HIPS autograd are."""
         if rule is None or self.signature is None:
             return
         parameters = self.signature.parameters.values()
@@ -117,7 +118,7 @@ class Given:
 
 
 def _takes(signature: inspect.Signature, count: int) -> bool:
-    """Whether a function takes so many positional arguments."""
+    """Whether a function can be called with `count` positional arguments."""
     try:
         signature.bind(*[None] * count)
     except TypeError:

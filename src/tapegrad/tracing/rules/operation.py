@@ -1,4 +1,4 @@
-"""What a trace needs to know of a user's function with a rule, and one use of it."""
+"""The interface of a user's function with a rule, as a trace needs it, and one use of it."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ class Operation:
     """A user's function with optional rules: a `primitive`, or a `Function`."""
 
     label: str
-    whole: bool = False  # whether its body isn't looked into, though it could be
+    whole: bool = False  # whether its body isn't traced, though it could be
 
     def run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The result, and what to save for the rule."""
+        """The result, and the values to save for the rule."""
         raise NotImplementedError
 
     def has_reverse(self) -> bool:
-        """Whether the user gave a reverse rule."""
+        """Whether the user has declared a reverse rule."""
         raise NotImplementedError
 
     def has_forward(self) -> bool:
-        """Whether the user gave a forward rule."""
+        """Whether the user has declared a forward rule."""
         raise NotImplementedError
 
     def has_rule(self) -> bool:
-        """Whether the user gave either."""
+        """Whether the user has declared either."""
         return self.has_reverse() or self.has_forward()
 
     def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
         """A cotangent for each argument: the positional ones, then the others by name.
 
-        Cotangents mirror their arguments; None is one for all of an argument.
+        Cotangents have the structure of their arguments; a single None stands for a whole argument.
         """
         raise NotImplementedError
 
     def push_forward(
         self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any
     ) -> list[Any]:
-        """Tangents of the result, put together as it is, that add up to its tangent, for those of
-        the arguments, in the same order."""
+        """Tangents of the result, one for each argument that has a tangent, to be added up. Each
+        has the result's structure; `ts` are the arguments' tangents in the same order."""
         raise NotImplementedError
 
     def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
-        """For each argument, in the same order, what to say if it has no reverse rule."""
+        """For each argument, in the same order, the error's message if it has no reverse rule."""
         return [None] * (len(args) + len(kwargs))
 
     def missing_forward(self, args: Any, kwargs: Any) -> list[Missing | None]:
-        """The same of forward rules."""
+        """The same for forward rules."""
         return [None] * (len(args) + len(kwargs))
 
     def names(self, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
-        """A name for each leaf that could be traced, and words for each leaf of any kind."""
+        """A name for each leaf that could be traced, and a description of each leaf for
+        messages."""
         raise NotImplementedError
 
 
@@ -72,7 +73,7 @@ class WritesArgument(UnsupportedError):
 class Applied:
     """A user's function applied to tracers, without their values.
 
-    `words` are what messages call the operands; `src` is the line of the call.
+    `words` describe the operands in messages; `src` is the line of the call.
     """
 
     operation: Operation
@@ -81,7 +82,7 @@ class Applied:
     src: Source | None
 
     def run_plainly(self, values: Sequence[Any]) -> tuple[Any, Any]:
-        """The result and what is saved, for plain values of the operands."""
+        """The result and the saved values, for plain values of the operands."""
         args, kwargs = self.arguments.fill(values)
         try:
             with untraced(), observed():

@@ -1,7 +1,7 @@
 """A user's derivative rules, as the differentiator calls them.
 
-Rules are users' NumPy code. They run when the tape is differentiated, on tracers that know types
-and no values, and leave their calls on the tape of the gradient, where they can be differentiated
+Rules are users' NumPy code. They run when the tape is differentiated, on tracers with types and
+without values, and record their calls on the tape of the gradient, where they can be differentiated
 in turn. A rule that can't be traced becomes a call of NumPy.
 """
 
@@ -28,7 +28,7 @@ from tapegrad.tracing.rules.operation import Applied, WritesArgument
 from tapegrad.tracing.runs.mixed import MixedTree, Where
 from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
-# Faults that running a function on plain arrays wouldn't mend.
+# Errors that would also occur on plain arrays.
 FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)
 
 
@@ -36,8 +36,8 @@ FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)
 class _UserRule:
     """A user's rule as the differentiator calls it, for one call of the function.
 
-    `sources` tells where the leaves of `saved` are found. With `again`, nothing was saved: the
-    rule runs on plain arrays, after the function.
+    `sources` are the sources of the leaves of `saved`. With `again`, nothing was saved: the rule
+    runs on plain arrays, after the function.
     """
 
     call: Applied
@@ -47,7 +47,7 @@ class _UserRule:
     again: bool = False
 
     mode: ClassVar[str]
-    returns: ClassVar[str]  # what a rule returns: cotangents, tangents
+    returns: ClassVar[str]  # the kind of values that a rule returns: cotangents, tangents
 
     @property
     def __name__(self) -> str:
@@ -55,11 +55,11 @@ class _UserRule:
 
     @property
     def target(self) -> MixedTree:
-        """What the rule returns something for, the arguments or the results."""
+        """The tree for whose values the rule returns derivatives: the arguments or the results."""
         raise NotImplementedError
 
     def apply(self, given: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
-        """What the rule returns for each value on the tape of the target."""
+        """The rule's result for each value of the target on the tape."""
         raise NotImplementedError
 
     def found(
@@ -70,7 +70,8 @@ class _UserRule:
         outs: Sequence[Any],
         xs: Sequence[Any],
     ) -> list[Any]:
-        """A node or None for each value of the target, for the nodes `given`, which make `tree`."""
+        """A node or None for each value of the target. The nodes `given` are the leaves of
+        `tree`."""
         args = xs[: len(self.call.arguments.avals)]
         results = outs[: len(self.results.avals)]
         # Residuals are the last operands of a traced function, and the last results of another.
@@ -97,7 +98,7 @@ class _UserRule:
         xs: Sequence[Any],
         kept: Sequence[Any],
     ) -> tuple[list[Any] | None, str]:
-        """What the rule returns, or None and why it can't be traced."""
+        """The rule's results as nodes, or None and the reason why it can't be traced."""
         builder = writer.builder
         calls, guards, captured = len(builder.calls), len(builder.guards), dict(writer.captured)
         trace = Trace(builder, label=f"the rule of {self.call.operation.label}")
@@ -137,7 +138,7 @@ class _UserRule:
         kept: Sequence[Any],
         why: str,
     ) -> list[Any]:
-        """The same as results of one call of NumPy."""
+        """The rule's results as results of one call of NumPy."""
         call, avals = self.call, self.target.avals
         wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind in "fc"]
         first, second = len(given), len(given) + len(outs)
@@ -172,8 +173,7 @@ class _UserRule:
         return found
 
     def _returned(self, given: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
-        """What the rule returns for each value of the target: None, a number, an array or a
-        tracer."""
+        """The rule's result for each value of the target: None, a number, an array or a tracer."""
         try:
             with observed():
                 return self.apply(given, out, args, kwargs, saved)
@@ -181,8 +181,8 @@ class _UserRule:
             raise RuleError(f"{error}{at_source(self.call.src)}") from None
 
     def _spread(self, spec: Any, at: Sequence[int | None], entry: Any, of: str) -> list[Any]:
-        """An entry that is put together as an argument or the result --> one for each value of
-        that on the tape."""
+        """The values of an entry for each leaf on the tape. The entry has the structure of an
+        argument, or of the result."""
         leaves = [entry] * len(at)
         if not (entry is None or isinstance(entry, Missing) or all(k is None for k in at)):
             try:
@@ -195,7 +195,8 @@ class _UserRule:
         return [leaf for leaf, k in zip(leaves, at, strict=True) if k is not None]
 
     def fitting(self, found: Any, aval: Aval, rule: str, whose: str, shapes: str) -> Any:
-        """What is returned for a value; a plain number stands for all its elements."""
+        """The returned derivative of a value, checked; a plain number stays one, and applies to all
+        elements."""
         if is_number(found):
             return aval.dtype.type(found)
         if callable(found):
@@ -214,7 +215,7 @@ class _UserRule:
                 f"{rule} returned a {self.returns} {kind}. A {self.returns} is a "
                 f"{sort} array of shape {aval.shape}, or None where there is no derivative"
             )
-        if found.dtype.kind == "c" and aval.dtype.kind != "c":  # what is real changes by that
+        if found.dtype.kind == "c" and aval.dtype.kind != "c":  # a real value's derivative is real
             found = real(found) if isinstance(found, Tracer) else found.real
         if found.shape != aval.shape:
             raise RuleError(
@@ -266,7 +267,8 @@ class Backward(_UserRule):
         ]
 
     def _each_operand(self, entries: Sequence[Any]) -> list[Any]:
-        """One entry an argument, each put together as that is --> one entry an operand."""
+        """The entries of all operands, from one entry for each argument, with the argument's
+        structure."""
         return [
             x
             for (spec, at), entry in zip(_arguments(self.call.arguments), entries, strict=True)
@@ -350,7 +352,7 @@ def _is_empty(tree: Any) -> bool:
 
 
 def _arguments(arguments: MixedTree) -> list[tuple[Any, tuple[int | None, ...]]]:
-    """The structure of each argument, and where on the tape its leaves are."""
+    """The structure of each argument, and the positions of its leaves on the tape."""
     positional, named = arguments.structure.children()
     found, start = [], 0
     for spec in (*positional.children(), *named.children()):
@@ -360,13 +362,13 @@ def _arguments(arguments: MixedTree) -> list[tuple[Any, tuple[int | None, ...]]]
 
 
 def _of_floats(tree: MixedTree) -> MixedTree:
-    """The tree of cotangents of values: None for those that have none."""
+    """The tree of the values' cotangents: None for values that have none."""
     at = tuple(k if k is not None and tree.avals[k].dtype.kind in "fc" else None for k in tree.at)
     return replace(tree, at=at, static=(None,) * len(at), known={})
 
 
 def _only(tree: MixedTree, places: Sequence[int]) -> MixedTree:
-    """The tree of tangents of the values with these numbers: None for the others."""
+    """The tree of tangents of the values with these numbers; None for the others."""
     numbers = {k: n for n, k in enumerate(places)}
     at = tuple(None if k is None else numbers.get(k) for k in tree.at)
     avals = tuple(tree.avals[k] for k in places)
@@ -374,5 +376,5 @@ def _only(tree: MixedTree, places: Sequence[int]) -> MixedTree:
 
 
 def first_sentence(error: Exception) -> str:
-    """The first sentence of a message."""
+    """The first sentence of an error's message."""
     return str(error).split(". ")[0]

@@ -1,3 +1,2 @@
-"""One run of a function, and the tape that it leaves. `run.py` is the way in for all who trace;
-beside it stands what whole runs are: two that are alike, the errors of floating point that are
-watched for, trees that are partly on a tape."""
+"""Whole runs of functions and their tapes. `run.py` is the entry point for all tracing; the others
+compare two runs, watch for floating-point errors, and handle trees that are partly on a tape."""

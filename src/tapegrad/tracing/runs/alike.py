@@ -1,8 +1,8 @@
-"""Whether a function did the same in two traces.
+"""Comparison of two traces of a function.
 
-One whose rounds are traced once for all must not depend on what it changes itself: a counter, an
-iterator, a list. A second trace tells. Values get numbers, equal ones where the same primitive is
-applied to the same values, so it doesn't matter what was recorded in vain.
+A function whose rounds are traced once for all must not depend on state that it changes itself: a
+counter, an iterator, a list. A second trace shows that. Values are numbered; the same primitive on
+the same values gets the same number, so unused calls don't matter.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.runs.traced import Traced
 from tapegrad.tracing.tracers.tracer import Tracer
 
-# Traces that are under way, the innermost last, and how many calls and captured inputs they had
+# Traces under way, the innermost last, with their numbers of calls and of captured inputs.
 Marks = Sequence[tuple[Trace, int, int]]
 
 
 def marks_of(traces: Sequence[Trace]) -> Marks:
-    """Where these traces are now."""
+    """The present marks of these traces."""
     return [(trace, len(trace.builder.calls), len(trace.captured)) for trace in traces]
 
 
 def are_alike(a: Traced, b: Traced, marks: Marks) -> bool:
-    """Whether a function did the same twice. What it recorded on traces around, of what was there
-    at these marks, was recorded anew each time."""
+    """Whether a function did the same in two traces. `marks` tell which values of the outer traces
+    existed before; those recorded later were recorded anew by each trace."""
     shared = {id(x) for x in a.captured} & {id(x) for x in b.captured}
     numbers = _Numbers(marks, shared)
     return a.structure == b.structure and numbers.of_trace(a) == numbers.of_trace(b)
@@ -47,7 +47,7 @@ class _Numbers:
                 self._define(call, known, trace.level)
 
     def of_trace(self, traced: Traced) -> Any:
-        """What tells what a traced function did."""
+        """A key for the computation of a traced function."""
         tape = traced.tape
         free = len(tape.inputs) - len(traced.captured)
         env = self._inputs(tape, free)
@@ -66,7 +66,8 @@ class _Numbers:
         }
 
     def _captured(self, x: Any) -> int:
-        """An array from outside, by what it holds: one that the function makes is made anew."""
+        """The number of a captured array, by its contents: an array that the function creates is a
+        new one in each trace."""
         if not isinstance(x, Tracer):
             if id(x) in self._shared:
                 return self._number(("object", id(x)))
@@ -93,8 +94,8 @@ class _Numbers:
         return env[x.id] if x.id in env else self._number(("around", level, x.id))
 
     def _primitive(self, primitive: Any) -> Any:
-        """A primitive; of one that holds functions of the user's, which may be made anew each time,
-        what else there is to it."""
+        """A key for a primitive. If it holds functions of the user's, which may be new objects each
+        time, only its other parameters and its tapes count."""
         if not (primitive.tapes or getattr(primitive, "foreign", False)):
             return primitive
         told = tuple(

@@ -1,11 +1,11 @@
-"""Errors of floating point that a program watches for: whether one occurs is a branch.
+"""Floating-point errors that a program watches for: whether one occurs is a branch.
 
-Under `np.errstate(divide="raise")` a division by zero is an exception, and where the function has
-made errors of warnings, or records them, so is NumPy's warning. Such a call of NumPy is repeated at
-each call of the derivative, on the values that its operands have then, and a guard compares which
-errors occur. Everything else runs without a word, as the tape does.
+Under `np.errstate(divide="raise")` a division by zero is an exception. If the function turns
+warnings into errors, or records them, so is NumPy's warning. Such a call of NumPy is repeated at
+each call of the derivative, on the operands' values then, and a guard compares which errors occur.
+All other calls run without warnings, as the tape does.
 
-So it is with `scipy.special.errstate(all="raise")`, for all functions of SciPy's.
+The same holds for `scipy.special.errstate(all="raise")` and SciPy's special functions.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbe
 
 
 def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-    """What `run()` records for `func(*args, **kwargs)`, a call of NumPy, and a guard on its
-    errors, if the program watches for them."""
+    """The result of `run()`, which records `func(*args, **kwargs)`, a call of NumPy. If the program
+    watches for its errors, there is a guard on them."""
     if isinstance(func, np.ufunc):
         run = watching_special(func, args, kwargs, run)
     direct, nested = [], False
@@ -74,9 +74,9 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
 def watching_special(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]
 ) -> Callable[[], Any]:
-    """What is to be run in the place of `run`. If the program watches for errors of SciPy's special
-    functions, there is a guard on that of this call; where there is one now it is raised, or warned
-    of, and so it isn't again by what is run."""
+    """The function to run in place of `run`. If the program watches for errors of SciPy's special
+    functions, a guard on this call's error is added. An error that occurs now is raised, or warned
+    of, here, and not again by the returned function."""
     special: Any = sys.modules.get("scipy.special")
     modes = {} if special is None else special.geterr()
     modes = {kind: x for kind, x in modes.items() if x != "ignore" and kind != "memory"}
@@ -116,10 +116,10 @@ def watched(trace: Trace) -> int:
     """The errors that the program of a trace watches for now, as NumPy's flags."""
     state = errors_now()
     matter = _warnings_matter(trace)
-    if state is trace.calm and not matter:  # as nearly always
+    if state is trace.calm and not matter:  # the most frequent case
         return 0
     modes: dict[str, Any] = {**np.geterr()}
-    if trace.idle:  # it is quiet
+    if trace.idle:  # errors are ignored there
         modes = {kind: "warn" if mode == "ignore" else mode for kind, mode in modes.items()}
     kinds = ["raise", "call", "log"]
     if "warn" in modes.values() and matter:
@@ -131,8 +131,8 @@ def watched(trace: Trace) -> int:
 
 
 def guard_refusal(func: Any, args: Sequence[Any], kwargs: dict[str, Any], refusal: Any) -> bool:
-    """A guard that the library refuses `func(*args, **kwargs)` in these words again. Returns
-    whether there is one."""
+    """Guard that the library refuses `func(*args, **kwargs)` with this message again. Returns
+    whether that was possible."""
     leaves, structure = flatten((tuple(args), kwargs))
     if not _can_be_repeated(leaves):
         return False
@@ -141,7 +141,7 @@ def guard_refusal(func: Any, args: Sequence[Any], kwargs: dict[str, Any], refusa
 
 
 def _can_be_repeated(leaves: Sequence[Any]) -> bool:
-    """Whether values are at hand, and none is a function of the user's, which is followed."""
+    """Whether all values are known, and none is a function of the user's, which is followed."""
     known = all(not isinstance(x, Tracer) or x._read()[1] is not None for x in leaves)
     return known and not any(map(_is_users, leaves))
 
@@ -149,7 +149,7 @@ def _can_be_repeated(leaves: Sequence[Any]) -> bool:
 def _repeated(
     kind: Any, func: Any, leaves: Sequence[Any], structure: Any, *about: Any
 ) -> tuple[Any, list[Any]]:
-    """A call that each call of the derivative makes again, and its operands."""
+    """A call that each call of the derivative repeats, and its operands."""
     on_tape = [is_operand(x) for x in leaves]
     operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
@@ -157,7 +157,7 @@ def _repeated(
 
 
 def _guarded(call: Any, operands: Sequence[Any], what: str) -> int:
-    """The number that such a call gives now, as it has to at each call."""
+    """The number that such a call returns now, which is guarded."""
     trace, name = innermost([x for x in operands if isinstance(x, Tracer)]), _name(call.func)
     types = (Aval((), np.dtype(np.int64)),)
     foreign = ForeignCall(f"errors_of_{name}", call, types, 1, of_complex=True)
@@ -175,7 +175,7 @@ class RepeatedCall:
     arguments: MixedTree
 
     def repeat(self, values: Sequence[Any]) -> None:
-        """Call it on copies of these values."""
+        """Make the call with copies of these values."""
         copies = []
         for value, aval in zip(values, self.arguments.avals, strict=True):
             x = np.array(value)
@@ -186,13 +186,13 @@ class RepeatedCall:
 
 @dataclass(frozen=True, eq=False)
 class WatchedCall(RepeatedCall):
-    """One whose errors of floating point are watched for."""
+    """A repeated call that is watched for floating-point errors."""
 
     mask: int
 
     @quiet
     def __call__(self, *values: Any) -> list[Any]:
-        """The bits of the errors that occur; -1 if the call raises something else."""
+        """The flags of the errors that occur; -1 if the call raises another error."""
         found = 0
 
         def note(kind: str, flags: int) -> None:
@@ -211,13 +211,13 @@ class WatchedCall(RepeatedCall):
 
 @dataclass(frozen=True, eq=False)
 class SpecialCall(RepeatedCall):
-    """One whose errors of SciPy's special functions are watched for."""
+    """A repeated call that is watched for errors of SciPy's special functions."""
 
     modes: dict[str, str]
 
     @quiet
     def __call__(self, *values: Any) -> list[Any]:
-        """A number for the error that occurs, 0 for none; -1 if the call raises something else."""
+        """A number for the error that occurs, 0 for none; -1 if the call raises another error."""
         special = sys.modules["scipy.special"]
         try:
             with warnings.catch_warnings(), special.errstate(**self.modes):
@@ -234,14 +234,14 @@ class SpecialCall(RepeatedCall):
 
 @dataclass(frozen=True, eq=False)
 class RefusedCall(RepeatedCall):
-    """One that the library refuses, where the program may go on after that."""
+    """A repeated call that the library refuses, after which the program may go on."""
 
     kind: type
     text: str
 
     @quiet
     def __call__(self, *values: Any) -> list[Any]:
-        """1 if it is refused again, in the same words, else 0."""
+        """1 if it is refused again with the same message, else 0."""
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -253,9 +253,9 @@ class RefusedCall(RepeatedCall):
 
 
 def _warnings_matter(trace: Trace, category: Any = RuntimeWarning) -> bool:
-    """Whether the function has made errors of such warnings, or looks at those that are given.
+    """Whether the function turns such warnings into errors, or reads those that are issued.
 
-    What its caller has set holds for the call that is traced alone.
+    The settings of its caller hold for the traced call alone.
     """
     filters, were, show = trace.warned
     if vars(warnings).get("_showwarnmsg_impl") is not show:
@@ -264,17 +264,17 @@ def _warnings_matter(trace: Trace, category: Any = RuntimeWarning) -> bool:
         return False
     first = _first_filter(warnings.filters, category)
     if warnings.filters is filters and first == _first_filter(were, category):
-        return False  # a library that was imported meanwhile has filters of its own
+        return False  # an imported library may have added filters of its own
     return first is not None and first[0] == "error"
 
 
 def _first_filter(filters: Sequence[Any], category: type[Warning]) -> Any:
-    """The filter that decides about a warning of this kind, if there is one."""
+    """The first filter that applies to warnings of this category, if there is one."""
     return next((f for f in filters if issubclass(category, f[2])), None)
 
 
 def _refuse_effects(func: Any, modes: Any, found: int) -> None:
-    """An error where NumPy calls a function of the user's, which a tape doesn't."""
+    """Raise an error where NumPy calls a function of the user's, which a tape doesn't."""
     for kind, mode in modes.items():
         if found & _FLAGS[kind] and mode in ("call", "log"):
             raise UnsupportedError(
@@ -294,7 +294,7 @@ def is_operand(x: Any) -> bool:
 
 
 def _is_users(x: Any) -> bool:
-    """Whether NumPy would call this."""
+    """Whether NumPy would call this function of the user's."""
     return callable(x) and not isinstance(x, (type, np.ufunc, Tracer))
 
 
@@ -309,5 +309,5 @@ def method(name: str) -> Callable[..., Any]:
 
 
 def cast_of(value: Any, dtype: Any) -> Any:
-    """What an assignment makes of a value."""
+    """The value that an assignment to an array of this dtype stores."""
     return np.asarray(value).astype(dtype)

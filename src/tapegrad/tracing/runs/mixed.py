@@ -30,7 +30,7 @@ class MixedTree:
     known: dict[int, Any]
 
     def fill(self, values: Sequence[Any]) -> Any:
-        """The tree with these values of what is on the tape."""
+        """The tree with these values for the leaves on the tape."""
         leaves = [
             static if at is None else values[at]
             for at, static in zip(self.at, self.static, strict=True)
@@ -47,7 +47,7 @@ class MixedTree:
         return self.fill(found)
 
     def plain(self, values: Sequence[Any]) -> list[Any]:
-        """Values for `fill`: arrays that can't be written to, and scalars as NumPy has them."""
+        """Values for `fill`: read-only arrays, and NumPy's scalars."""
         found = []
         for value, aval in zip(values, self.avals, strict=True):
             array = np.asarray(value).view()
@@ -64,7 +64,7 @@ class MixedTree:
 def mixed_tree(
     structure: Any, leaves: Sequence[Any], on_tape: Sequence[bool], avals: Sequence[Aval]
 ) -> MixedTree:
-    """The tree with these leaves, of which some are on a tape and have the types `avals`."""
+    """The tree with these leaves, of which those `on_tape` have the types `avals`."""
     at: list[int | None] = [None] * len(leaves)
     known: dict[int, Any] = {}
     for number, place in enumerate(k for k, yes in enumerate(on_tape) if yes):
@@ -77,7 +77,7 @@ def mixed_tree(
 
 
 def value_of(x: Any) -> Any:
-    """The value of a tracer, None where it isn't known; anything else itself."""
+    """The value of a tracer, None if unknown; any other object itself."""
     return x._read()[1] if isinstance(x, Tracer) else x
 
 
@@ -106,7 +106,7 @@ class PlainTree:
         return chosen(self.leaves, self.is_array)
 
     def without_values(self) -> PlainTree:
-        """The tree with nothing in the place of arrays: what `is_like` compares."""
+        """The tree with None for its arrays, which is enough for `is_like`."""
         leaves = [None if yes else x for x, yes in zip(self.leaves, self.is_array, strict=True)]
         return PlainTree(self.structure, leaves, self.is_array)
 
@@ -115,7 +115,7 @@ class PlainTree:
         return mixed_tree(self.structure, self.leaves, self.is_array, avals)
 
     def is_like(self, other: PlainTree) -> bool:
-        """Whether the structure is the same, and what isn't an array too."""
+        """Whether the structure and the leaves that aren't arrays are the same."""
         return (
             self.structure == other.structure
             and self.is_array == other.is_array
@@ -136,23 +136,23 @@ def _same(x: Any, y: Any) -> bool:
     return x is y or (type(x) is type(y) and bool(x == y))
 
 
-# Where something saved is found when the rule runs: "input" or "result" k of the call, or
-# "residual" k, which is kept for the rule alone.
+# The source of a saved value when the rule runs: "input" or "result" k of the call, or "residual"
+# k, which is stored for the rule alone.
 Where = tuple[str, int]
 
 
 def sources_of(saved: Sequence[Any], inputs: Sequence[Any], results: Sequence[Any]) -> list[Where]:
-    """Where each of the saved values is found.
+    """The source of each of the saved values.
 
-    Derivatives of a rule go on through inputs and results of its function, so a saved value that
-    is one of them, the very object or variable, is read from there.
+    Derivatives of a rule are propagated through inputs and results of its function. So a saved
+    value that is one of them, the same object or variable, is read from there.
     """
     found: list[Where] = []
     residuals = 0
     for x in saved:
         known = [("input", k) for k, y in enumerate(inputs) if x is y]
         known += [("result", k) for k, y in enumerate(results) if x is y]
-        if known and not isinstance(x, (int, bool, Literal)):  # small integers are one object
+        if known and not isinstance(x, (int, bool, Literal)):  # small integers are shared objects
             found.append(known[0])
         else:
             found.append(("residual", residuals))

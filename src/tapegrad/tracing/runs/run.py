@@ -1,4 +1,4 @@
-"""Tracing: one run of a function on tracers, and the tape that it leaves."""
+"""Tracing: one run of a function on tracers, and its tape."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def trace_function(
     apart: bool = False,
     idle: bool = False,
 ) -> Traced:
-    """Make the call on tracers of the arrays and numbers among the arguments' leaves. What
-    `number`, `repeats`, `apart` and `idle` mean, `Run` and `Trace` say."""
+    """Call the function on tracers of the arrays and numbers among the arguments' leaves. For
+    `number`, `repeats`, `apart` and `idle` see `Run` and `Trace`."""
     with Run(request, observer, number, repeats, apart, idle) as run:
         args, kwargs = run.given
         f = to_be_called(request.f, (*args, *kwargs.values()))
@@ -74,12 +74,12 @@ def trace_function(
 
 
 class Run:
-    """A call of a function on tracers, for which the context stands.
+    """A call of a function on tracers, as a context.
 
     The first inputs of the tape are the arguments' leaves that are arrays and numbers, in order.
     With an `observer` the run is observed, and traced values that it leaves somewhere are an error.
-    `number` makes the tape of what was recorded, and the values of its captured inputs, of those
-    and the numbers of those that nobody else has. What leaves `frame` leaves the context.
+    `number` makes the final tape from the recorded one, the captured values, and the numbers of
+    those that nothing else references. The context ends at the latest when `frame` ends.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class Run:
         self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle or lacks, frame=frame)
         if lacks and not (repeats or idle) and (around is None or around.stands is not None):
             self.trace.stands = set()
-        self.given: Any = None  # arguments, and those with names
+        self.given: Any = None  # positional and keyword arguments
         self.trace.holds_draws = request.holds_draws
         self._repeats, self._apart = repeats, apart and not idle
-        self._leaves: list[Any] = []  # of the arguments, those that are traced
+        self._leaves: list[Any] = []  # the traced leaves of the arguments
         self._tracers: list[Any] = []
         self._result: Any = None
         self._structure: Any = None
@@ -111,13 +111,13 @@ class Run:
         self._results: list[Any] = []  # leaves
         self._outputs: list[int | None] = []
         self._operands: list[Operand] = []
-        self._halves: list[np.dtype | None] = []  # as which they are kept
+        self._halves: list[np.dtype | None] = []  # their dtypes outside, if of half precision
         self._values: list[Any] = []
-        self._keeping: Keeping | None = None  # what it has left outside
+        self._keeping: Keeping | None = None  # the values that it has left outside
 
     def __enter__(self) -> Run:
         try:
-            if not tracing_depth():  # else an interrupt has kept an observer from leaving
+            if not tracing_depth():  # else an interrupt kept an observer from leaving
                 following.observer = self.observer
             self.trace.__enter__()
             if self.observer is not None:
@@ -156,8 +156,8 @@ class Run:
             following.observer.identities.go_in(self._tracers, self.request.leaves)
 
     def returned(self, result: Any) -> None:
-        """The function has returned this."""
-        if self.trace.renounced is not None:  # which it has caught
+        """Record the function's result."""
+        if self.trace.renounced is not None:  # the function has caught it
             raise self.trace.renounced
         for refusal in (self.trace.refusal, self.trace.unfinished):
             if refusal is not None:
@@ -207,8 +207,8 @@ class Run:
                 raise written_inside(self.name, lent[0][0])
 
     def _caught(self, name: str, where: Source | None) -> None:
-        """The function has caught an error that values have decided, of a call that isn't on the
-        tape: no guard says whether it will be raised again."""
+        """Record that the function has caught an error, raised by a call that isn't on the tape.
+        Values have decided it, and no guard tells whether it will be raised again."""
         if self._repeats:
             raise TraceError(
                 f"an error that {name} raised in a loop's round was caught. Rounds are traced once "
@@ -233,12 +233,12 @@ class Run:
         if error is not None and self._apart and not isinstance(error, GeneratorExit):
             self.failed()
         inside = self.number is not None and self.observer is None and current_trace() is not None
-        if inside and isinstance(error, Exception):  # the function around it may catch it
+        if inside and isinstance(error, Exception):  # the outer function may catch it
             note_failed(self.name)
         if isinstance(error, Exception) and not isinstance(error, TapegradError):
             if self.trace.refusal is not None:
                 raise self.trace.refusal from error
-            # NumPy puts its own words over an error raised while it converts a tracer.
+            # NumPy wraps an error raised while it converts a tracer in its own.
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
             if isinstance(error, (TypeError, AttributeError)):
@@ -252,7 +252,8 @@ class Run:
 
     @staticmethod
     def failed() -> None:
-        """What it took for granted is lost; who catches the error may not go on as if it held."""
+        """Record that the run's assumptions are lost: code that catches the error must not rely on
+        them."""
         if not note_failed("a loop's round"):
             for trace in traces_under_way():
                 trace.unfinished = trace.unfinished or TraceError(
@@ -262,7 +263,7 @@ class Run:
                 )
 
     def traced(self) -> Traced:
-        """What it left, when the context has ended."""
+        """The result of the run, after the end of the context."""
         from tapegrad.tracing.outside.leaks import check_leaks
 
         trace, observer, number = self.trace, self.observer, self.number
@@ -307,7 +308,7 @@ class Run:
         weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
         own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]
         written = trace.written(own)
-        if not self._repeats:  # what rounds are passed is their own
+        if not self._repeats:  # arguments of rounds belong to the loop
             names = tape.names[: len(self._leaves)]
             check_apart(self.name, written, names, [*self._leaves, *captured])
         trace.forget()
@@ -333,14 +334,14 @@ def _is_numeric(x: Any) -> bool:
     return isinstance(x, np.ndarray) and is_known(computed_in(x.dtype))
 
 
-# What makes a tape of what a run recorded: of that, of the values of its captured inputs, and of
-# the numbers of those which only the trace has.
+# A function that makes the final tape: of the recorded one, the values of its captured inputs, and
+# the numbers of those that only the trace references.
 Number = Callable[[Tape, Sequence[Any], Collection[int]], tuple[Tape, tuple[Any, ...]]]
 
 
 def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
-    """Whether a value is used that sides of branches have computed, or first rounds of loops, which
-    aren't there any more."""
+    """Whether a value is used whose call was removed from the tape, as those of sides of branches
+    and of first rounds of loops are."""
     if not (trace.merged or trace.failed or trace.counted):
         return False
     known = {*raw.inputs, *[var for var, _ in trace.captured.values()]}
@@ -353,8 +354,9 @@ def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
 
 
 def _held_alone(trace: Trace) -> list[int]:
-    """The numbers of the captured arrays that nobody has but the trace: the function made them, and
-    they hold what they did for good. One that is known to be so says how often that is counted."""
+    """The numbers of the captured arrays that only the trace references: the function created them,
+    and their contents won't change. A probe, known to be such an array, tells the reference
+    count."""
     if not trace.captured:
         return []
     probe = np.empty(1)
@@ -363,7 +365,7 @@ def _held_alone(trace: Trace) -> list[int]:
     *pairs, _ = kept
     known = trace.captured.pop(id(probe))
     counts = [sys.getrefcount(pair[1]) for pair in pairs]
-    alone = sys.getrefcount(known[1]) - 1  # the name that it has here
+    alone = sys.getrefcount(known[1]) - 1  # without the local name's
     return [
         k
         for k, ((_, x), count) in enumerate(zip(pairs, counts, strict=True))
@@ -375,8 +377,8 @@ def _held_alone(trace: Trace) -> list[int]:
 @quiet
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """Record a tape's calls again on the tracers and arrays given as inputs, in their trace, which
-    captures the arrays as they are; the user's own calls warned when they were traced. Each keeps
-    the line that it was at. What no later call reads is let go: memory that is used again needs no
+    captures the arrays as they are. Warnings are off, since the user's own calls warned when they
+    were traced. Each call keeps its line. Dead values are released: reusing memory is faster than
     new pages, which take longer than to compute."""
     env: dict[int, Any] = {x.id: y for x, y in zip(tape.inputs, inputs, strict=True)}
     dead = last_uses(tape)
@@ -403,14 +405,14 @@ replay.notes = (Tape,)  # type: ignore[attr-defined]  # a tape never changes: no
 
 
 def own_result(x: Any) -> Any:
-    """An output of `replay` as a derivative returns it: no result is a view of anything."""
+    """An output of `replay` as a derivative returns it: no result is a view."""
     if isinstance(x, Literal):
         return x.value
     return x._detached() if isinstance(x, Tracer) else x
 
 
 def _applied(call: Call, operands: Sequence[Any]) -> Any:
-    """A call recorded if a tracer is among the operands, else evaluated."""
+    """The result of a call: recorded if a tracer is among the operands, else evaluated."""
     primitive = call.primitive
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
     if tracer is not None:

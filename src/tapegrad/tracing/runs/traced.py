@@ -1,4 +1,4 @@
-"""What a run of a function left: its tape, and how its results are put together."""
+"""The result of a run: its tape, and the structure of its results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Computed(NamedTuple):
-    """The values of a tape's outputs for the arguments that it was traced with, and the seconds
-    that they took."""
+    """The values of a tape's outputs for the arguments of its trace, and the time to compute
+    them."""
 
     values: Sequence[Any]
     seconds: float
@@ -29,16 +29,16 @@ class Computed(NamedTuple):
 
 @dataclass
 class Traced:
-    """What a run of a function of this name left: its tape, and how the results are put together.
+    """The result of a run of the function `name`: its tape, and the structure of its results.
 
     `captured` are the values of the tape's last inputs: arrays that the function reached without
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
-    numbers, and `written` which inputs the function wrote to. `draws` are the random numbers among
-    the captured inputs, which later calls draw anew, and what they leave outside, of which the last
-    outputs are made, as many as `left` says; `lines` says what is left, and where. `keeping` passes
-    on what a run that is part of another one has left.
+    numbers, and `written` which inputs the function wrote to. `draws` are the captured inputs that
+    later calls draw or find anew, and the values that they leave outside. The last `left` outputs
+    are what these are made of; `lines` are their names and lines. `keeping` passes on the values
+    that a nested run has left.
     """
 
     name: str
@@ -53,12 +53,13 @@ class Traced:
     left: int = 0
     lines: Sequence[tuple[str, Source | None]] = ()
     keeping: Keeping | None = None
-    seconds: float = 0.0  # that its values took to compute
-    halves: Sequence[np.dtype | None] = ()  # as which the first outputs are kept, if not as float32
+    seconds: float = 0.0  # the time to compute its values
+    halves: Sequence[np.dtype | None] = ()  # the first outputs' dtypes outside, if half precision
 
     @property
     def computed(self) -> Computed | None:
-        """What the run itself has computed; None where it has left more than its result."""
+        """The values that the run itself has computed; None if it has other effects than its
+        result."""
         if self.has_tracers or self.draws is not None or self.left or self.written:
             return None
         values: list[Any] = [None] * len(self.tape.outputs)
@@ -70,31 +71,31 @@ class Traced:
         return Computed(values, self.seconds) if kinds == told else None
 
     def rebuild(self, values: Sequence[Any]) -> Any:
-        """The function's result, of the values of the tape's outputs."""
+        """The function's result, for these values of the tape's outputs."""
         found = [self.leaf(k) if at is None else values[at] for k, at in enumerate(self.outputs)]
         return unflatten(self.structure, found)
 
     def leaf(self, k: int) -> Any:
-        """A leaf that isn't traced: an array is the caller's own, at each call."""
+        """A leaf that isn't traced; an array is copied, as each call returns its own."""
         leaf = self.leaves[k]
         return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
     def without_values(self) -> Traced:
-        """The same without the values of this run, for keeping: they may be large."""
+        """The same without the values of this run, which may be large, for storing."""
         leaves = [
             leaf if at is None else None for at, leaf in zip(self.outputs, self.leaves, strict=True)
         ]
         return replace(self, leaves=leaves)
 
     def bound_tape(self) -> Tape:
-        """The tape with the captured inputs' values bound to it: it plays by itself."""
+        """The tape with the captured inputs' values bound to it, so that it can be played alone."""
         if self.has_tracers:
             return self.tape
         return replace(self.tape, captured=tuple(self.captured))
 
     @property
     def has_tracers(self) -> bool:
-        """Whether a value of an outer trace went in."""
+        """Whether a value of an outer trace is captured."""
         return any(isinstance(x, Tracer) for x in self.captured)
 
 
@@ -108,7 +109,7 @@ def input_aval(x: Any) -> Aval:
 
 
 def plain_value(x: Any) -> Any:
-    """The NumPy value that a leaf is played with; None for a tracer whose type alone is known."""
+    """The NumPy value of a leaf; None for a tracer of which only the type is known."""
     if isinstance(x, Tracer):
         return x._read()[1]
     if is_number(x):
@@ -117,7 +118,7 @@ def plain_value(x: Any) -> Any:
 
 
 def kept_as(x: Any) -> np.dtype | None:
-    """The dtype of half precision that a value has outside, if it has such."""
+    """The dtype of half precision that a value has outside the tape, or None."""
     if isinstance(x, Tracer):
         known: tuple[Any, np.dtype | None] = x._trace.halves.get(id(x._owner), (x, None))
         return known[1]
