@@ -76,6 +76,7 @@ SURFACE = (
         "api",
         "autograd",
         "dask",
+        "debug",
         "derivatives",
         "doctor",
         "elsewhere",

@@ -118,6 +118,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
 
 if _typing.TYPE_CHECKING:
     from tapegrad import autograd as autograd
+    from tapegrad import debug as debug
     from tapegrad import estimate as estimate
     from tapegrad import nn as nn
     from tapegrad import numpy as numpy
@@ -139,7 +140,7 @@ else:
             if found is not None:
                 return found
         modules = ("numpy", "autograd", "estimate", "jax", "nn", "optim", "pytensor", "torch")
-        if name not in (*modules, "transforms", "trees"):
+        if name not in (*modules, "debug", "transforms", "trees"):
             from tapegrad.elsewhere import missing
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")

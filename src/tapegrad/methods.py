@@ -68,9 +68,20 @@ def repeat(loop: Any, xs: Sequence[Any]) -> Any:
 
 @_method
 def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    from tapegrad.backends.numpy.play import play
+    from tapegrad.backends.numpy.play import checked_inputs, play
 
+    if kwargs.get("debug") is True and not _takes_debug(tape):
+        from tapegrad.insight.watching import print_calls
+
+        given = {name: x for name, x in kwargs.items() if name != "debug"}
+        return print_calls(tape, checked_inputs(tape, args, given))
     return play(tape, args, kwargs)
+
+
+def _takes_debug(tape: Tape) -> bool:
+    """Whether that is an argument of the function itself."""
+    named = () if tape.form is None else tape.form.structure.child(1).entries()
+    return "debug" in (named if tape.form is not None else tape.names)
 
 
 @_method
@@ -106,6 +117,14 @@ def to_json(tape: Tape) -> str:
     from tapegrad.ir.graph import to_json
 
     return to_json(tape)
+
+
+@_method
+def from_json(text: str) -> Tape:
+    from tapegrad.checking.tape_verify import checked
+    from tapegrad.ir.graph import from_json
+
+    return checked(from_json(text), "a tape of JSON")
 
 
 @_method

@@ -32,7 +32,7 @@ import pytest
 from tests.debugged import unobserved
 from tests.honesty.check import refused
 
-from tapegrad import grad, jit, simplegrad, stop_gradient, value_and_grad, vjp
+from tapegrad import debug, grad, jit, simplegrad, stop_gradient, value_and_grad, vjp
 from tapegrad.errors import ConversionError, LeakedTracerError, UnsupportedError
 
 X = np.array([1.0, 2.0])
@@ -1453,3 +1453,45 @@ def test_slices_of_lists_with_changes_that_wait(length):
             f(X + k)
             np.testing.assert_allclose(df(X + k), 2 * (X + k))
             assert kept == expected
+
+
+def test_values_are_told_at_each_call():
+    """`debug.print`, `debug.callback`, in a loop and on one path -> at each call of the derivative,
+    once, in the order of plain Python; what was told before a guard fails isn't told again"""
+    seen = []
+
+    def f(x):
+        s = 0.0
+        for k in range(50):
+            s = np.cos(s) * x + x
+            debug.callback(seen.append, (k, s))
+        if s > 1.0:
+            debug.callback(seen.append, "above")
+        return s * s
+
+    df = value_and_grad(f)
+    for x in (0.1, 2.0, 0.2, 3.0):
+        seen.clear()
+        df(x)
+        told = list(seen)
+        seen.clear()
+        f(x)
+        assert told == seen and len(told) in (50, 51)
+    assert df.cache_info().traces == 2
+
+
+def test_an_error_of_a_callback():
+    """a function that `debug.callback` calls raises -> its error reaches who has called, and
+    nothing is called again"""
+    seen = []
+
+    def check(v):
+        seen.append(v)
+        if v > 1:
+            raise KeyError(v)
+
+    df = grad(lambda x: (debug.callback(check, x), x * x)[1])
+    df(0.5)
+    with pytest.raises(KeyError):
+        df(2.0)
+    assert seen == [0.5, 2.0] and df.cache_info().traces == 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import tempfile
 import threading
+import webbrowser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tapegrad import grad, jit, value_and_grad
-from tapegrad.errors import ArgumentError, NotFiniteError, TapegradError
+from tapegrad import grad, jit, trace, value_and_grad
+from tapegrad.errors import ArgumentError, NotFiniteError, TapeError, TapegradError
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's own, of such values
 X = np.array([1.0, 2.0, 3.0])
@@ -232,3 +236,89 @@ def test_a_trace_in_another_thread_is_no_reason_to_look_away():
     finally:
         may_end.set()
         other.join()
+
+
+def test_the_generated_statement():
+    """Of the call, in the tape's NumPy source; in a loop, too."""
+
+    def f(x):
+        y = x * 2.0
+        for k in range(40):
+            y = y + np.log(x[0] - k)
+        return np.sum(y)
+
+    finding = found(f, X)
+    (line,) = finding.generated
+    assert " = np.log(" in line and f"generated: {line}" in str(finding)
+    finding = found(logs, np.array([1.0, 0.0, 4.0]))
+    assert (
+        finding.generated == ["z = np.log(y)"] and finding.generated[0] in finding.tape.numpy_source
+    )
+
+
+def test_what_hooks_look_for():
+    seen = []
+    with np.errstate(all="ignore"):
+        value_and_grad(lambda x: np.sum(np.log(x) * 1e9), debug=seen.append)(np.array([1.0, -1.0]))
+    assert [x.has_nan for x in seen[:2]] == [True, True]
+    seen.clear()
+    grad(lambda x: np.sum(np.exp(x)), debug=seen.append)(np.array([1.0, 20.0]))
+    assert seen[0].has_big() and not seen[0].has_big(1e9) and not seen[0].has_nan
+
+
+def test_a_drawing_marks_the_call():
+    finding = found(logs, np.array([1.0, 0.0, 4.0]))
+    (line,) = [line for line in finding.to_dot().splitlines() if 'color="red"' in line]
+    assert r'label="log(%' in line and r"\n[0.6931, 2.079], 1 infinite" in line
+    assert 'color="red"' not in finding.tape.to_dot()
+
+
+@pytest.mark.parametrize("has_graphviz", [False, True])
+def test_a_drawing_is_opened(has_graphviz, monkeypatch, tmp_path):
+    """By Graphviz; without it the tape as text. What the program says is escaped."""
+    program = tmp_path / "dot"
+    program.write_text('#!/bin/sh\necho "<?xml?><svg>$(wc -l)</svg>"\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}/usr/bin:/bin" if has_graphviz else str(tmp_path / "none")
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pages = []
+    monkeypatch.setattr(webbrowser, "open", pages.append)
+    finding = found(lambda x: np.sum(np.log(np.where(x < 2, x - 1, x))), X)
+    opened = Path(finding.show())
+    page = opened.read_text()
+    assert pages == [opened.as_uri()] and "np.where(x &lt; 2" in page
+    if has_graphviz:
+        lines = finding.to_dot().count("\n")
+        assert f"<svg>{lines}</svg>" in page.replace(" ", "") and "<?xml" not in page
+    else:
+        assert page.count("<b>") == 1 and "= log(" in page.split("<b>")[1].split("</b>")[0]
+
+
+def test_a_tape_is_played_aloud(capsys):
+    """Each call with its value; of a loop the first rounds. `debug` may be an argument, too."""
+
+    def f(x, n):
+        y = x * 2.0
+        for k in range(40):
+            y = np.sin(y) * k
+        return np.sum(y) + n
+
+    _, tape = trace(f, X, 1.0)
+    plain = tape.play(X, 2.0)
+    assert not capsys.readouterr().out
+    assert tape.play(X, 2.0, debug=True) == plain
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("%3 = mul(%1, 2.0) : f8[3]  # debug_test.py:")
+    assert lines[1] == "    float64 of the shape (3,), from 2 to 6"
+    rounds = [line.split(":")[0] for line in lines if line.startswith("  round")]
+    assert rounds == [f"  round {k}" for k in (0, 0, 0, 1, 1, 1, 2, 2, 2)] or len(rounds) % 3 == 0
+    assert lines[-1] == f"    {plain}"
+
+    def g(x, debug):
+        return x * 2 if debug else x
+
+    _, tape = trace(g, 1.0, debug=True)
+    assert tape.play(3.0, debug=True) == 6.0 and not capsys.readouterr().out
+    with pytest.raises(TapeError, match="was traced where"):
+        trace(lambda x: x if x > 0 else -x, 1.0)[1].play(-1.0, debug=True)

@@ -10,10 +10,12 @@ from textwrap import dedent
 
 import networkx
 import numpy as np
+import pytest
 from tests.tapes import tape
 
 import tapegrad as tg
-from tapegrad.ir.tape import Source
+from tapegrad.errors import TapeError
+from tapegrad.ir.tape import Source, Tape
 
 SMALL = tape("f8[3] f8[]", "%3 = mul(%1, %1) : f8[3]\n%4 = add(%3, 2.0) : f8[3]\nout %4, %2, 1.0")
 
@@ -116,3 +118,75 @@ def test_quotes_backslashes_and_line_ends_are_escaped():
 def test_networkx_is_imported_when_it_is_needed():
     program = "import sys, tapegrad; sys.exit('networkx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+# ---- JSON, and back
+
+C = np.linspace(-1.0, 1.0, 12).reshape(3, 4)[::-1, ::2].T  # which lies otherwise than in order
+F = np.linspace(0, 1, 3).astype(np.float32)
+
+
+def _loops(x):
+    h, s = np.tanh(C @ x) + np.float32(0.1), 0.0
+    for k in range(50):
+        s = np.sin(s) * x[k % 3] + h[k % 2]
+        if s > 1:
+            s = s * 0.5
+    return np.sum(h) * s + np.sum(np.sort(x) * F)
+
+
+def _guarded(x):
+    matrix = np.outer(x, x) + np.eye(3)
+    return np.linalg.cholesky(matrix)[1, 1] * (2.0 if x[0] > 0 else -1.0)
+
+
+PROGRAMS = {
+    "loops and captured arrays": _loops,
+    "gradient": lambda x: tg.value_and_grad(_loops)(x),
+    "Hessian": lambda x: tg.hessian(_loops)(x),
+    "guards": _guarded,
+    "complex numbers": lambda x: np.abs(np.fft.fft(x)[1]) + np.real(np.exp(1j * x[0])),
+    "integers and masks": lambda x: np.sum(np.where(x > 0.2, x, -0.0)) + np.argmax(x) - np.inf,
+    "gathers and writes": lambda x: tg.grad(lambda y: np.sum(y[np.array([0, 2, 2])] ** 3))(x),
+    "float32": lambda x: np.sum(x.astype(np.float32) * np.float32(0.1)),
+    "scan": lambda x: tg.scan(lambda h, v: (h * v, h), 1.0, x),
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_tapes_come_back_from_json(what):
+    """Equal, with lines and reasons, and to the last bit when they are played and compiled."""
+    x = np.array([0.3, -0.2, 0.9])
+    _, made = tg.trace(PROGRAMS[what], x)
+    again = Tape.from_json(made.to_json())
+    assert again == made and str(again) == str(made)
+    assert [call.reason for call in again.calls] == [call.reason for call in made.calls]
+    assert [guard.error for guard in again.guards] == [guard.error for guard in made.guards]
+    for run in (Tape.play, lambda tape, x: tape.compile()(x)):
+        found, expected = (
+            [np.asarray(v).tobytes() for v in _flat(run(t, x))] for t in (again, made)
+        )
+        assert found == expected
+    assert again.to_json() == made.to_json()
+
+
+def _flat(x):
+    return x if isinstance(x, tuple) else (x,)
+
+
+def test_odd_names_come_back_from_json():
+    odd = replace(SMALL, name='a (b), "c"\n', names=("x[0, 1]", "#"))
+    assert Tape.from_json(odd.to_json()) == odd
+    assert Tape.from_json(odd.to_json()).names == odd.names
+
+
+def test_what_is_no_tape_in_json():
+    _, made = tg.trace(lambda x: (tg.debug.callback(print, x), x * x)[1], 1.0)
+    with pytest.raises(TapeError, match=r"user's function 'print', which a text can't hold"):
+        Tape.from_json(made.to_json())
+    wrong = SMALL.to_json().replace("mul(%1, %1) : f8[3]", "mul(%1, %1) : f8[4]")
+    with pytest.raises(TapeError, match=r"a tape of JSON: mul should give f8\[3\]"):
+        Tape.from_json(wrong)
+    for text in ("", "[]", "{}", '{"captured": 3}', "null"):
+        with pytest.raises(TapeError, match="isn't JSON of a tape"):
+            Tape.from_json(text)

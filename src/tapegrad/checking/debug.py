@@ -21,6 +21,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.core.trees import flatten
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Literal, Tape
+from tapegrad.primitives.control import tells
 from tapegrad.primitives.kinds import Composite, Contraction
 
 ON = bool(os.environ.get("TAPEGRAD_DEBUG"))
@@ -43,7 +44,7 @@ def watched(
     to the tape's outputs by number. Users' functions aren't called twice, since they may have side
     effects: such tapes aren't compared.
     """
-    if not ON or any(c.primitive.foreign for c in tape.calls):
+    if not ON or any(c.primitive.foreign or tells(c.primitive) for c in tape.calls):
         return call
     numbers = itertools.count()
     sizes = [x.aval.size for c in tape.calls for x in c.outs]

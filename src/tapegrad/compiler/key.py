@@ -141,7 +141,10 @@ def exact(packed: Packed) -> bytes:
     # NumPy runs foreign calls between the kernels, so they only need to be told apart.
     calls = [p for p in packed.primitives if isinstance(p, ForeignCall)]
     number: dict[Any, int] = {p: k for k, p in enumerate(calls)}
-    names = [f"foreign{number[p]}" if p in number else _name(p) for p in packed.primitives]
+    names = [
+        f"foreign{number[p]}{'!' * p.checks}" if p in number else _name(p)
+        for p in packed.primitives
+    ]
     literals = map(_value, packed.literals)
     lists = [map(_type, packed.types), names, literals]
     lines = ["\x1f".join(one) for one in lists]

@@ -178,7 +178,9 @@ class _Pickler(pickle.Pickler):
         if type(x) is Tape:
             return Packed.unpack, (pack(x),)
         if type(x) is ForeignCall and not isinstance(x.function, Elsewhere):
-            stub = replace(x, function=Elsewhere(self.opaque.index(x)), backward=None, forward=None)
+            here = Elsewhere(self.opaque.index(x))
+            effect = True if x.checks else None
+            stub = replace(x, function=here, backward=None, forward=None, effect=effect)
             return _same, (stub,)
         return NotImplemented
 

@@ -71,7 +71,7 @@ _ERRORS = _errors()
 
 
 def let_through(error: BaseException) -> None:
-    """Raise an error again, if a signal's handler has raised it."""
+    """Raise an error again, if a signal's handler has raised it, or `users` has."""
     if (raised := of_handler(error)) is not None:
         raise raised
 
@@ -89,16 +89,22 @@ def of_handler(error: BaseException, trace: TracebackType | None = None) -> Base
             return found
     trace = trace or error.__traceback__
     codes = _codes()
-    while codes and trace is not None:
+    while trace is not None:
         if trace.tb_frame.f_code in codes:
             return error
         trace = trace.tb_next
     return None
 
 
+def users(function: Callable[[], _T]) -> _T:
+    """The result of a function of the user's whose errors are for the user's program, as those of
+    a signal's handler are."""
+    return function()
+
+
 def _codes() -> set[CodeType]:
-    """The codes of all signal handlers."""
-    found = set()
+    """The codes of all signal handlers, and of what calls users' functions."""
+    found = {users.__code__}
     for handler in filter(callable, map(getsignal, range(1, NSIG))):
         while isinstance(handler, functools.partial):
             handler = handler.func

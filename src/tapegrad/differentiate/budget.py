@@ -31,6 +31,7 @@ import numpy as np
 from tapegrad.core.mincut import sink_side
 from tapegrad.ir.tape import Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.control import quietly
 from tapegrad.primitives.kinds import Contraction, Repeated
 from tapegrad.primitives.named import again
 from tapegrad.primitives.views import GetItem
@@ -284,7 +285,7 @@ class _Rewrite:
         if operands == [*call.operands] and not call.primitive.memory.is_view:
             operands = self._barred(operands, after)
         why = f"{AGAIN}{x} again"
-        outs = self.builder.call(call.primitive, operands, call.src, why)
+        outs = self.builder.call(quietly(call).primitive, operands, call.src, why)
         self.there.update(zip(call.outs, outs, strict=True))
         return self.there[x]
 

@@ -20,6 +20,7 @@ from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer, total
+from tapegrad.primitives.control import without_effects
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Sided, leaning
 from tapegrad.primitives.spectral import Turning
@@ -173,7 +174,7 @@ def _push_loop(
     ts = {k: _tangent(given[k - 1], tangents, xs[first + k]) for k in active}
     start = [*loop.given(xs)[:count], *(ts[k] for k in carried)]
     rest = [*loop.given(xs)[count:], *(ts[k] for k in active if k > count)]
-    primitive = loop.changed(body=body, carried=len(start))
+    primitive = loop.changed(body=without_effects(body) if apart else body, carried=len(start))
     found = primitive(*loop.heads(xs), *start, *rest)
     results = found if isinstance(found, tuple) else (found,)
     plain = [*results[:count], *results[len(start) :]]

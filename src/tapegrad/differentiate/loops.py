@@ -24,6 +24,7 @@ from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Writer
+from tapegrad.primitives.control import quietly
 from tapegrad.primitives.kinds import Repeated, Taking, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
@@ -478,7 +479,7 @@ class Backward:
                 env[x] = Window(index, moves)(array, writer.node(env[step])).operand
             return env[x]
 
-        again = [c for c in early if any(known[out] in residuals.again for out in c.outs)]
+        again = [quietly(c) for c in early if any(known[out] in residuals.again for out in c.outs)]
         for call in (*again, *late):
             writer.src = call.src
             operands = [value(x) for x in call.operands]

@@ -24,6 +24,7 @@ from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Missing, Node, Writer
+from tapegrad.primitives.control import quietly
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import leaning
 from tapegrad.primitives.transposing import sum_to
@@ -195,7 +196,7 @@ def _run_again(
     call: Call, builder: Builder, active: set[Operand], derive: Derive
 ) -> Differentiable:
     """A loop that kept nothing, recorded once more as one that keeps residuals."""
-    call = replace(call, reason=f"cotangent via {call.primitive}, which runs again")
+    call = replace(quietly(call), reason=f"cotangent via {call.primitive}, which runs again")
     backward = Backward(call, active, derive)
     return Differentiable(backward, call, backward.forward(builder, call))
 

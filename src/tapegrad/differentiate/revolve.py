@@ -26,10 +26,12 @@ import numpy as np
 
 from tapegrad.differentiate.loops import Backward, Derive, zeros_of
 from tapegrad.differentiate.masks import Masks
+from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.control import quietly
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.windows import Empty, SetWindow, Window, entry_at
@@ -169,17 +171,17 @@ class Revolved(Backward):
 
     def _body(self, numbers: Sequence[int]) -> Tape:
         """The body of the loop that carries these values only. Rounds that run again don't check
-        the guards, which held in the first run."""
+        the guards, which held in the first run, nor do they tell what was told."""
         body, count = self.loop.body, self.loop.carried
         outputs = [body.outputs[k] for k in numbers]
-        whole = len(numbers) == count
+        whole = numbers is not self.state
         inputs = [body.inputs[0], *(body.inputs[1 + k] for k in numbers), *body.inputs[1 + count :]]
         return renumbered(
             replace(
                 body,
                 inputs=tuple(inputs),
                 names=(),
-                calls=body.calls if whole else tuple(_live(body, outputs)[0]),
+                calls=body.calls if whole else tuple(map(quietly, _live(body, outputs)[0])),
                 outputs=tuple(outputs),
                 output_names=(),
                 guards=body.guards if whole else (),
@@ -262,7 +264,10 @@ class Revolved(Backward):
                 env[seed] = zeros_of(writer, seed.aval).operand
         results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
         wanted = [results[k] for k in (*self.carried, *self.summed)]
-        for call in _live(round_, wanted)[0]:
+        early, late, _ = halves(round_, self._late(), left)
+        acts = [out for call in late if call.primitive.checks for out in call.outs]
+        for call in _live(round_, [*wanted, *acts])[0]:
+            call = quietly(call) if call in early else call
             operands = [x if isinstance(x, Literal) else env[x] for x in call.operands]
             env.update(zip(call.outs, builder.again(call, operands), strict=True))
         outputs = [x if isinstance(x, Literal) else env[x] for x in wanted]

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.numpy.play import stale
 from tapegrad.backends.numpy.rounds import Broken
+from tapegrad.backends.numpy.source import statement_of
 from tapegrad.core.arrays import plain
 from tapegrad.core.values import Source, same_bits
 from tapegrad.errors import NotFiniteError
@@ -51,6 +53,36 @@ class Finding:
         """Whether no element is NaN or infinite."""
         return _bad(self.value) == 0
 
+    @property
+    def has_nan(self) -> bool:
+        """Whether an element is NaN."""
+        x = np.asarray(self.value)
+        return x.dtype.kind in "fc" and bool(np.isnan(x).any())
+
+    def has_big(self, limit: float = 1e6) -> bool:
+        """Whether the magnitude of an element is above a limit, infinite ones included."""
+        x = np.asarray(self.value)
+        return x.dtype.kind in "iufc" and bool((np.abs(x.astype(complex)) > limit).any())
+
+    @property
+    def generated(self) -> list[str]:
+        """The statement of this call in the tape's NumPy source, as `tape.numpy_source` has it."""
+        return statement_of(self.tape, self.call)
+
+    def to_dot(self) -> str:
+        """The tape in Graphviz's language, with this call in red, and with [least, largest] of its
+        value."""
+        from tapegrad.ir.graph import to_dot
+
+        return to_dot(self.tape, {self.call.outs: _bounds(self.value)})
+
+    def show(self) -> str:
+        """Open that in the browser, as Graphviz's `dot` draws it; where that isn't installed, the
+        tape as text with the call in red. Returns the path of the file."""
+        from tapegrad.insight.drawing import opened
+
+        return opened(self.to_dot(), str(self), str(self.tape), show_call(self.call))
+
     def __str__(self) -> str:
         what = "a cotangent" if self.is_cotangent else "a value"
         where = f" at {self.src}: `{self.src.text}`" if self.src is not None else ""
@@ -60,6 +92,7 @@ class Finding:
             for src, number in reversed(self.rounds)
         ]
         rows.append(f"  tape: {show_call(self.call)}")
+        rows += [f"  generated: {line}" for line in self.generated]
         rows += [
             f"  {x}: {_summary(value)}"
             for x, value in zip(self.call.operands, self.operands, strict=True)
@@ -82,8 +115,9 @@ class Watch:
     """Plays tapes, and shows each value to a hook, but what only moves others, and what the rules
     of derivatives make on the way."""
 
-    def __init__(self, hook: Callable[[Finding], Any]) -> None:
-        self.hook = hook
+    def __init__(self, hook: Callable[[Finding], Any], every: bool = False) -> None:
+        """Of `every` call, whatever it does, if that is asked for."""
+        self.hook, self.every = hook, every
 
     def __call__(self, tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs, and the first guard that doesn't hold."""
@@ -119,7 +153,7 @@ class Watch:
             outs = found if isinstance(found, tuple) and len(call.outs) > 1 else (found,)
             for out, x in zip(call.outs, map(_alone, outs), strict=True):
                 env[out] = x
-                if _is_new(call) and out not in inner:
+                if self.every or (_is_new(call) and out not in inner):
                     self.hook(Finding(call, tape, x, xs, rounds))
                 check(out)
         return [value_of(x) for x in tape.outputs]
@@ -176,14 +210,47 @@ def _inside_of_rules(tape: Tape, own: set[Var], inside: bool) -> set[Operand]:
     return rules.keys() - (seen & own if inside else seen)
 
 
+FEW = 3  # rounds of a loop that are printed
+
+
+def print_calls(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a tape, each call of which is printed with its value; of a loop's rounds the
+    first ones are."""
+
+    def show(found: Finding) -> None:
+        if all(number < FEW for _, number in found.rounds):
+            where = "".join(f"round {number}: " for _, number in found.rounds)
+            note = "  ".join(filter(None, [str(found.src or ""), found.call.reason]))
+            print(
+                f"{'  ' * len(found.rounds)}{where}{show_call(found.call)}  # {note}".rstrip(" #")
+            )
+            print(f"{'  ' * len(found.rounds)}    {_summary(found.value)}")
+
+    outputs, broken = Watch(show, every=True)(tape, values)
+    if broken is not None:
+        raise stale(tape, broken)
+    return outputs
+
+
+def _bounds(x: Any) -> str:
+    """[least, largest] of what is finite, and how much isn't."""
+    x = np.asarray(x)
+    good = np.abs(x[np.isfinite(x)]) if x.dtype.kind == "c" else x[np.isfinite(x)]
+    bounds = f"[{good.min():.4g}, {good.max():.4g}]" if good.size else "[]"
+    nans, infinite = int(np.isnan(x).sum()), int(np.isinf(x).sum())
+    odd = [f"{count} {word}" for count, word in ((nans, "NaN"), (infinite, "infinite")) if count]
+    return ", ".join([bounds, *odd])
+
+
 def _alone(x: Any) -> Any:
     return x[0] if isinstance(x, tuple) else x
 
 
 def _is_new(call: Call) -> bool:
     """Whether a call computes numbers: not one that moves them, or makes room for them."""
-    memory = call.primitive.memory
-    return not (memory.unset or memory.updates or memory.is_view or call.primitive.tapes)
+    primitive: Any = call.primitive
+    moves = primitive.memory.unset or primitive.memory.updates or primitive.memory.is_view
+    return not (moves or primitive.tapes or (primitive.foreign and primitive.checks))
 
 
 def _bad(x: Any) -> int:

@@ -6,15 +6,23 @@ Literals are part of a call's label and have no node of their own.
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tapegrad.ir.tape import Call, Literal, Tape, Var
-from tapegrad.ir.text import show_call
+import numpy as np
+
+from tapegrad.core.values import dtype_called
+from tapegrad.errors import TapeError
+from tapegrad.ir.tape import Call, Literal, Source, Tape, Var, dtype_name
+from tapegrad.ir.text import parse, show, show_call
 
 if TYPE_CHECKING:
     import networkx
 
+EMPTY: Mapping[tuple[Var, ...], str] = {}
 FORWARD = "darkgreen"
 BACKWARD = "blue"
 
@@ -72,28 +80,96 @@ def call_label(call: Call, nested: list[Tape]) -> str:
 
 
 def to_json(tape: Tape) -> str:
-    """The graph as JSON. Types, primitives and source lines become strings."""
+    """The graph as JSON, in which types, primitives and source lines are strings, with the tape as
+    text, by which `from_json` makes it again."""
     graph = to_networkx(tape)
     nodes = [{"id": node, **data} for node, data in graph.nodes(data=True)]
     edges = [{"source": a, "target": b, **data} for a, b, data in graph.edges(data=True)]
-    return json.dumps({"name": tape.name, "nodes": nodes, "edges": edges}, default=str)
+    found: dict[str, Any] = {"name": tape.name, "nodes": nodes, "edges": edges}
+    found["text"] = show(replace(tape, name="tape", names=()))
+    found["captured"] = [_array_text(x) for x in tape.captured]
+    found["notes"] = list(_notes(tape))
+    found["fields"] = {name: getattr(tape, name) for name in _FIELDS}
+    return json.dumps(found, default=str)
 
 
-def to_dot(tape: Tape) -> str:
+_FIELDS = ("names", "output_names", "ordered", "matrices", "into")
+
+
+def from_json(text: str) -> Tape:
+    """The tape that `to_json` has written."""
+    try:
+        found = json.loads(text)
+        captured = tuple(map(_array, found["captured"]))
+        tape = parse(found["text"], captured)
+        tape = _with_notes(tape, iter(found["notes"]))
+        fields = {name: found["fields"][name] for name in _FIELDS}
+        fields["into"] = tuple(map(tuple, fields["into"]))
+        fields.update(names=tuple(fields["names"]), output_names=tuple(fields["output_names"]))
+        return replace(tape, name=found["name"], **fields)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, TapeError):
+            raise
+        raise TapeError(
+            f"this isn't JSON of a tape, as tape.to_json() writes it: {error}"
+        ) from None
+
+
+def _notes(tape: Tape) -> Iterator[Any]:
+    """Of this tape, and of those that its calls hold: of each call and guard the line, and why it
+    is there."""
+    noted = [(c.src, c.reason) for c in tape.calls] + [(g.src, g.what) for g in tape.guards]
+    yield [[src and [src.file, src.line, src.function], why] for src, why in noted]
+    for call in tape.calls:
+        for inner in call.primitive.tapes:
+            yield from _notes(inner)
+
+
+def _with_notes(tape: Tape, notes: Iterator[Any]) -> Tape:
+    """The tape with the next notes, in the same order."""
+    mine = iter([(src and Source(*src), why) for src, why in next(notes)])
+    calls = [replace(c, src=src, reason=why) for c, (src, why) in zip(tape.calls, mine)]  # noqa: B905
+    guards = [replace(g, src=src, what=why) for g, (src, why) in zip(tape.guards, mine)]  # noqa: B905
+    for k, call in enumerate(calls):
+        if held := call.primitive.tapes:
+            inner = [_with_notes(each, notes) for each in held]
+            calls[k] = replace(call, primitive=call.primitive.with_tapes(inner))
+    return replace(tape, calls=tuple(calls), guards=tuple(guards))
+
+
+def _array_text(x: np.ndarray) -> list[Any]:
+    return [dtype_name(x.dtype), x.shape, x.strides, base64.b64encode(x.tobytes()).decode()]
+
+
+def _array(held: Any) -> np.ndarray:
+    """The array, which lies in memory as it did: the last bits of products depend on that."""
+    name, shape, strides, content = held
+    found = np.frombuffer(base64.b64decode(content), dtype_called(name)).reshape(shape)
+    ends = [step * (n - 1) for step, n in zip(strides, shape, strict=True) if n]
+    first = -sum(end for end in ends if end < 0)
+    memory = np.zeros(first + sum(end for end in ends if end > 0) + found.itemsize, np.uint8)
+    laid: np.ndarray = np.ndarray(shape, found.dtype, memory, first, strides)
+    laid[...] = found
+    return laid
+
+
+def to_dot(tape: Tape, marked: Mapping[tuple[Var, ...], str] = EMPTY) -> str:
     """The tape in Graphviz's language: `dot -Tsvg` draws it.
 
     Ellipses are values, octagons outputs and boxes calls; the forward half is green, the backward
-    half blue. A call's tooltip is the user's line and the reason for the call.
+    half blue. A call's tooltip is the user's line and the reason for the call. Those that define
+    what is `marked` are red, with this text.
     """
     lines = [f"digraph {_quoted(tape.name)} {{", "  node [fontname=monospace];"]
     graph = to_networkx(tape)
+    texts = {f"call {k}": marked[c.outs] for k, c in enumerate(tape.calls) if c.outs in marked}
     for node, data in graph.nodes(data=True):
-        lines.append(f"  {_quoted(node)} [{_attributes(data)}];")
+        lines.append(f"  {_quoted(node)} [{_attributes(data, texts.get(node))}];")
     lines += [f"  {_quoted(start)} -> {_quoted(end)};" for start, end in graph.edges]
     return "\n".join([*lines, "}", ""])
 
 
-def _attributes(data: dict[str, Any]) -> str:
+def _attributes(data: dict[str, Any], marked: str | None = None) -> str:
     attributes = {"label": data["label"]}
     if data["kind"] == "call":
         attributes["shape"] = "box"
@@ -101,6 +177,9 @@ def _attributes(data: dict[str, Any]) -> str:
         note = "  ".join(filter(None, [str(data["src"] or ""), data["reason"]]))
         if note:
             attributes["tooltip"] = note
+        if marked is not None:
+            attributes["label"] += f"\n{marked}"
+            attributes.update(color="red", style="filled", fillcolor="mistyrose")
     else:
         attributes["shape"] = "octagon" if data["output"] else "ellipse"
         if data["kind"] in ("input", "captured"):

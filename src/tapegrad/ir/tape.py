@@ -30,6 +30,7 @@ from tapegrad.core.values import aval_of as aval_of
 from tapegrad.core.values import dtype_name as dtype_name
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
+from tapegrad.ir.drawn import Drawn
 from tapegrad.ir.editable import METHODS as METHODS
 from tapegrad.ir.editable import Editable
 from tapegrad.ir.report import MemoryReport
@@ -207,7 +208,7 @@ class Guard:
 
 
 @dataclass(frozen=True, eq=False)
-class Tape(Editable):
+class Tape(Drawn, Editable):
     """A straight-line program: `inputs`, then `calls`, then `outputs`.
 
     `names` are the names of the inputs. `captured` are the values of the last inputs: arrays that
@@ -281,7 +282,11 @@ class Tape(Editable):
         The arguments have the structure of the traced ones, with the same keywords and the same
         static values. A tape that wasn't made by `trace` takes its inputs, in order or by name.
         Raises `TapeError` if shapes or dtypes differ from the inputs', or if a guard fails for
-        these values."""
+        these values.
+
+        With `debug=True` each call is printed, with a summary of its value; of a loop the first
+        rounds are.
+        """
         results = METHODS["play"](self, args, kwargs)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -298,19 +303,6 @@ class Tape(Editable):
     def numpy_source(self) -> str:
         """The tape as plain NumPy, one statement a call; the compiled loops must agree with it."""
         return str(METHODS["numpy_source"](self))
-
-    def to_networkx(self) -> Any:
-        """The tape as a `networkx.DiGraph`: a node for each variable and call, edges along the data
-        flow."""
-        return METHODS["to_networkx"](self)
-
-    def to_json(self) -> str:
-        """The same graph as JSON: `{"name": ..., "nodes": [...], "edges": [...]}`."""
-        return str(METHODS["to_json"](self))
-
-    def to_dot(self) -> str:
-        """The tape in Graphviz's language: ellipses are values, boxes are calls."""
-        return str(METHODS["to_dot"](self))
 
     @property
     def last(self) -> int:

@@ -432,6 +432,14 @@ def note_computed(values: Iterable[Any]) -> None:
                     here.reads.contents(place)
 
 
+def note_told(f: Any) -> None:
+    """Each call calls this function: which one it is counts, or of which objects it is made."""
+    here = following.observer
+    if here is not None:
+        for x in (f, getattr(f, "__self__", None)):
+            here.reads.pin(x)
+
+
 def note_printed(x: np.ndarray) -> None:
     """Record that the text of an array is made: it depends on NumPy's print options."""
     if following.observer is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tapegrad.errors import GradientError, RuleError, TraceError
-from tapegrad.ir.tape import Aval, Tape
+from tapegrad.ir.tape import Aval, Call, Tape, with_inner
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Control, Library
 from tapegrad.primitives.transposing import pulled_by, pushed_by
@@ -25,6 +26,10 @@ class Applied(Control):
     @property
     def results(self) -> int:  # type: ignore[override]
         return len(self.tape.outputs)
+
+    @property
+    def checks(self) -> bool:
+        return bool(self.tape.outputs) and any(c.primitive.checks for c in self.tape.calls)
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         expected = tuple(v.aval for v in self.tape.inputs)
@@ -114,6 +119,7 @@ class ForeignCall(Library):
     forward: Forward | None = None
     of_complex: bool = False
     repeatable: bool = False  # whether it only computes: a call may be given up, and made again
+    effect: Any = None  # of one that is there for what it does: what tells it from others
 
     name = "foreign_call"
     absent = False
@@ -122,6 +128,10 @@ class ForeignCall(Library):
     @property
     def results(self) -> int:  # type: ignore[override]
         return len(self.types)
+
+    @property
+    def checks(self) -> bool:
+        return self.effect is not None
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         return self.types
@@ -170,6 +180,32 @@ class ForeignCall(Library):
 
     def __str__(self) -> str:
         return self.label
+
+
+def without_effects(tape: Tape) -> Tape:
+    """What is run once more: what a function of the user's is told, it was told."""
+    calls = [c for c in tape.calls if getattr(c.primitive, "effect", None) is None]
+    if len(calls) < len(tape.calls):
+        tape = replace(tape, calls=tuple(calls))
+    return with_inner(tape, without_effects)
+
+
+def quietly(call: Call) -> Call:
+    """A call that is made once more: see `without_effects`."""
+    held = call.primitive.tapes
+    if not held:
+        return call
+    return replace(call, primitive=call.primitive.with_tapes([*map(without_effects, held)]))
+
+
+def has_effects(tape: Tape) -> bool:
+    """Whether functions of the user's are told what it computes."""
+    return any(tells(c.primitive) for c in tape.calls)
+
+
+def tells(primitive: Any) -> bool:
+    """Whether a function of the user's is told what this computes."""
+    return getattr(primitive, "effect", None) is not None or any(map(has_effects, primitive.tapes))
 
 
 def pulled_back(

@@ -17,6 +17,7 @@ from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.named import Telling
 from tapegrad.core.request import Names, Request, describe
+from tapegrad.core.told import each_once
 from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.foreign import answers, one_call
@@ -151,11 +152,9 @@ class Derived(Telling):
         key = request.key
         self.front.last = None
         known = self.cache.variants(key)
-        with one_call():
+        with one_call(), each_once():
             found = self._answer(known, key, request)
-            if found is None:
-                found = (self._alone(key, known, request),)
-            return found[0]
+            return self._alone(key, known, request) if found is None else found[0]
 
     def _apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """The result, in a 1-tuple, of a call that isn't traced: see `autograd.objects`."""

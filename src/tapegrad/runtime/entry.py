@@ -363,6 +363,7 @@ class Entry:
         if (
             not transformation.mirrors
             or self.state.asks
+            or self.derivation.tells
             or not all(map(can_be_written, structures))
         ):
             return

@@ -21,6 +21,7 @@ from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.guards.checked import shown
 from tapegrad.observe.program.source import at_source
 from tapegrad.optimize.dce import prune, remove_dead
+from tapegrad.primitives.control import without_effects
 from tapegrad.runtime import cache
 from tapegrad.tracing.runs.traced import plain_value
 
@@ -256,7 +257,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
             return _other_outside(last.traced.tape, len(captured) - k, _shown(before), x)
     values = [*map(plain_value, leaves), *captured]
     try:
-        _, guard = run(last.tape, values)
+        _, guard = run(without_effects(last.tape), values)
     except IndexError:
         text = "What keeps failing is an index of the last tape, which is outside of its array"
         return Cause(text, "an index")
@@ -296,7 +297,7 @@ def _now(tape: Tape, guard: Guard, values: Sequence[Any]) -> str:
         return ""  # the variable belongs to a loop's round
     asked = replace(tape, outputs=(guard.operand,), output_names=(), guards=(), into=())
     try:
-        return str(run(remove_dead(asked), values)[0][0])
+        return str(run(remove_dead(without_effects(asked)), values)[0][0])
     except Exception as error:  # the value can't be computed on this path
         let_through(error)
         return ""

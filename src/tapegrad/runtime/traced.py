@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tapegrad.core import told
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.reconsidered import Reconsidered, settled
@@ -58,6 +59,7 @@ def observed(
 
     def followed(clocks: Clocks) -> tuple[T, Observer]:
         answers.renew()
+        told.current().recorded.clear()
         with Observer(root, request.args, request.kwargs, request.name) as observer:
             observer.clocks, observer.again = clocks, again
             begin(observer, choices)
@@ -95,6 +97,11 @@ def observed(
     try:
         with one_call(answers.given):
             return settled(with_clocks)
+    except Exception:
+        told.current().again()
+        for tell in told.current().recorded:
+            told.current().tell(tell)
+        raise
     finally:
         give_back()
 

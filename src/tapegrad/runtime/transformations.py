@@ -20,6 +20,7 @@ from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError, TapeError
 from tapegrad.ir.tape import Builder, Literal, Tape, with_inner
 from tapegrad.observe.observer import note_root, observed
+from tapegrad.primitives.control import has_effects
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.chosen import Argnum, Chosen
@@ -144,6 +145,9 @@ class Derivation:
         # that captures an outer trace's values is part of that trace, and isn't kept.
         captured = () if self.traced.has_tracers else self.traced.captured
         self.outside = [leaf_key(x) for x in captured]
+        self.tells = has_effects(self.tape)
+        if self.tells:  # it has yet to do so
+            self.computed = None
         first = len(self.traced.tape.outputs) - self.traced.left
         # The outputs whose values a call leaves outside.
         self.left = [k for k, at in enumerate(self.kept) if at >= first]

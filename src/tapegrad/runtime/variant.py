@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.compiler.packed import pack
+from tapegrad.core import told
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.core.locks import remembered
@@ -128,6 +129,7 @@ class Variant:
         if not (self.state.never or waits):
             self._enter(request)
         entry = self.entry  # another thread may remove it
+        told.current().again()
         if entry is not None:
             try:
                 return (entry.call_flat(leaves, taken),)
@@ -148,6 +150,7 @@ class Variant:
                 self._note(computed.seconds)
             return (self.derivation.assemble(own(computed.values, inputs)),)
         start = time.perf_counter()
+        told.current().again()
         if not self._fits_outside():
             return None
         try:

@@ -36,6 +36,20 @@ def numpy_source(tape: Tape) -> str:
     return _Writer(tape).text()
 
 
+def statement_of(tape: Tape, call: Call) -> list[str]:
+    """The lines of one call of a tape."""
+    writer = _Writer(tape)
+    for each in tape.calls:
+        first = len(writer.lines)
+        if each.primitive.tapes and not each.primitive.repeats:  # which would be inlined
+            writer.names.update((out, writer.handed_out.fresh("t")) for out in each.outs)
+        else:
+            writer._call(each)
+        if each is call:
+            return writer.lines[first:]
+    return []
+
+
 def numpy_function(tape: Tape) -> Callable[..., list[Any]]:
     """The source as a function of the values of the free inputs; it returns a list of outputs."""
     writer = _Writer(tape)

@@ -170,7 +170,8 @@ def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
         if not is_own(f.__code__):
             return True
         if _is_tapegrads(f.__module__):
-            return _are_passive(values)
+            tells = getattr(f, "tells", False)  # a function, which the trace doesn't call
+            return _are_passive([x for x in values if not (tells and callable(x))])
         return is_harmless(f) and _reads(kwargs) and _are_passive(values)
     if kind is types.MethodType:
         return changes_nothing(f.__func__, [f.__self__, *args], kwargs)

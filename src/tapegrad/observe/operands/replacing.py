@@ -52,7 +52,7 @@ from tapegrad.observe.packages.opaque import is_asked_anew, is_opaque, is_scipys
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.joins import operands_of, sides_of
-from tapegrad.observe.values.texts import SHOWING, is_only_shown
+from tapegrad.observe.values.texts import SHOWING, is_only_shown, say_once
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.elementwise import stop_gradient
 
@@ -76,6 +76,8 @@ def put(
     if tells(f):
         a.o.told += 1
         a.o.shown()
+        if f is print:
+            say_once(a.frame, args)
         if a.o.told <= a.o.silent:
             frames.replace(operand_at(a.stack, at), _told_before)
         return f

@@ -24,13 +24,21 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
+from tapegrad.core.log import warn
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.bars import is_bar, is_bars, is_screen
 from tapegrad.observe.objects.loggers import logs_elsewhere
-from tapegrad.observe.program.source import at_line, is_users, user_frames, user_source
+from tapegrad.observe.program.source import (
+    at_line,
+    is_users,
+    source_at,
+    user_frames,
+    user_source,
+)
 from tapegrad.observe.program.syntax import down, enclosing, span_of
 from tapegrad.observe.values.exact import is_exact
+from tapegrad.observe.values.proxy import Proxy
 
 _LOGGING = ("log", "debug", "info", "warning", "warn", "error", "critical", "exception", "fail")
 WRITING = frozenset(["write"])
@@ -109,6 +117,23 @@ def tell(x: Any) -> None:
 
 
 _IN_TEXT = "a number in a text"
+
+
+def say_once(frame: FrameType, args: Sequence[Any]) -> None:
+    """A frame of the program's prints this: the first time that it is traced, say what that is."""
+    if _said or any(hasattr(x, "write") for x in args):
+        return
+    src = source_at(frame)
+    held = [y for x in args for y in (x if type(x) in (tuple, list) else [x])]
+    if any(isinstance(x, Proxy) for x in held) or any(x.src == src for _, x in that_are_shown()):
+        _said.append(src)
+        warn(
+            f"{src}: print shows the values of the call that is traced. Later calls print nothing: "
+            'debug.print("{}", x) of tapegrad prints at each'
+        )
+
+
+_said: list[Any] = []
 
 
 def of_texts() -> list[tuple[Any, Any]]:

@@ -30,7 +30,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_source, user_source
-from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.control import CallTape, has_effects
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.branches.conditional import record_conditional
 from tapegrad.tracing.loops.rounds import (
@@ -85,6 +85,10 @@ class Leaf:
         if self.aval is None:
             return repr(self.value)
         return type_text((self.aval.shape, self.aval.dtype, self.aval.weak))
+
+
+# What a function leaves that only tells something
+NOTHING = Leaf(Literal(np.int64(0)), Aval((), np.dtype(np.int64)), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +262,8 @@ def _in_front(given: Operands, side: Side) -> Any:
         return unflatten(side.structure, [leaf.value for leaf in side.leaves])
     trace = innermost(tracers)
     on_tape = [leaf for leaf in side.leaves if isinstance(leaf.operand, Var)]
-    tape = replace(side.traced.tape, outputs=tuple([leaf.operand for leaf in on_tape]))
+    outputs = [leaf.operand for leaf in on_tape] or [NOTHING.operand]
+    tape = replace(side.traced.tape, outputs=tuple(outputs))
     outs = iter(trace.record(CallTape(tape), [to_operand(trace, x)[0] for x in inputs]))
     found = [
         leaf.value
@@ -289,8 +294,12 @@ def _merged(given: Operands, pred: Tracer, sides: Sequence[Side], taken: int | N
                 "Python take the dtype of NumPy's"
             )
         avals.append(aval)
-    slots = [aval for aval in avals if aval is not None]
-    ends = _recorded(given, pred, sides, avals) if slots else iter(())
+    ends: Any = iter(())
+    if any(aval is not None for aval in avals):
+        ends = _recorded(given, pred, sides, avals)
+    elif any(has_effects(side.traced.tape) for side in sides):
+        nothing = [replace(side, leaves=[*side.leaves, NOTHING]) for side in sides]
+        _recorded(given, pred, nothing, [*avals, NOTHING.aval])
     found = []
     for k, aval in enumerate(avals):
         if aval is None:

@@ -31,6 +31,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.observe.sides.appends import ABSENT
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.control import tells
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.branches.conditional import record_conditional
 from tapegrad.tracing.branches.sides import Leaf, Side, body_of, moving_numbers, reading, split
@@ -247,6 +248,8 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     lift.known |= same
     left = [pair for write in writes for pair in write.leaves(lift, branch.guard.operand)]
     pairs += [(_read_as(a, same), _read_as(b, same)) for a, b in left]
+    if not pairs and any(tells(call.primitive) for side in sides for call in side.calls):
+        pairs = [(_NOTHING, _NOTHING)]
     trace.bounds = branch.bounds
     outs = _recorded(trace, branch, sides, pairs) if pairs else ()
     _note_merged(trace, branch.sides, branch.join.jump, kinds.values())
@@ -390,6 +393,7 @@ def _as_integers(one: Leaf, other: Leaf) -> tuple[Leaf, Leaf]:
 _FLOAT = Aval((), np.dtype(np.float64), True)
 _INT = Aval((), np.dtype(np.int64), True)
 _BOOL = Aval((), np.dtype(np.bool_), True)
+_NOTHING = Leaf(IntTracer, _INT, Literal(np.int64(0)), 0)
 _EXACT = 2**53
 _REALS = {FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
 _NUMBERS = {int, IntegerOrFloat, *_REALS}

@@ -21,10 +21,11 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal, Tape, Var
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import user_source
+from tapegrad.primitives.control import has_effects
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.named import Named
-from tapegrad.tracing.branches.cond import Operands, Side, as_result, body_of
+from tapegrad.tracing.branches.cond import NOTHING, Operands, Side, as_result, body_of
 from tapegrad.tracing.branches.conditional import empty
 from tapegrad.tracing.loops.rounds import own_copies
 from tapegrad.tracing.recording.trace import current_trace, innermost, is_untraced
@@ -58,6 +59,9 @@ def checkpoint(
     inputs = given.inputs(side)
     tracers = [x for x in inputs if isinstance(x, Tracer)]
     avals = [leaf.aval if isinstance(leaf.operand, Var) else None for leaf in leaves]
+    count = len(leaves)
+    if not any(avals) and has_effects(side.traced.tape):
+        leaves, avals = [*leaves, NOTHING], [*avals, NOTHING.aval]
     slots = [aval for aval in avals if aval is not None]
     if not tracers or not slots:
         return _returned(side, [leaf.value for leaf in leaves])
@@ -74,7 +78,7 @@ def checkpoint(
         else stand_in(trace, next(ends), as_result(leaf.value, aval), aval.weak)
         for leaf, aval in zip(leaves, avals, strict=True)
     ]
-    return _returned(side, found)
+    return _returned(side, found[:count])
 
 
 def _returned(side: Side, found: Sequence[Any]) -> Any:

@@ -22,10 +22,10 @@ from tapegrad.core.trees import flatten, is_array, is_traced
 from tapegrad.errors import ArgumentError, ConversionError, GradientError, TraceError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.taken import lost_by
-from tapegrad.ir.tape import Aval, Operand, Var
+from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line, at_source, user_source
-from tapegrad.primitives.control import CallTape, Custom, ForeignCall
+from tapegrad.primitives.control import CallTape, Custom, ForeignCall, has_effects
 from tapegrad.tracing.memory.aliasing import share_memory
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
@@ -155,6 +155,9 @@ class CustomCall(Applied):
         outputs, kept = body.tape.outputs[:count], body.tape.outputs[count:]
         values = chosen(body.leaves, [at is not None for at in body.outputs])
         if not outputs:
+            if has_effects(body.tape):
+                whole = CallTape(replace(body.tape, outputs=(Literal(np.int64(0)),)))
+                _record(whole, inputs, [], [])
             return results.fill([])
         if not self.operation.has_rule():
             whole = CallTape(replace(body.tape, outputs=outputs))

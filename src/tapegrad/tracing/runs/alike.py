@@ -102,7 +102,7 @@ class _Numbers:
             [x for x in primitive.parameters() if not (callable(x[1]) or isinstance(x[1], Tape))]
         )
         inner = tuple([self._tape(x, self._inputs(x, len(x.inputs))) for x in primitive.tapes])
-        return type(primitive), told, inner
+        return type(primitive), told, getattr(primitive, "effect", None), inner
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))

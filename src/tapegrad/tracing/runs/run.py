@@ -32,6 +32,7 @@ from tapegrad.observe.observer import (
 )
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
+from tapegrad.primitives.control import tells
 from tapegrad.tracing.draws.drawn import Draws, joined
 from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.outside.found import arrays_found, check_found
@@ -47,7 +48,7 @@ from tapegrad.tracing.recording.trace import (
 from tapegrad.tracing.runs.traced import Traced, input_aval, kept_as, plain_value
 from tapegrad.tracing.tracers.either import makes_a_difference
 from tapegrad.tracing.tracers.subclassed import check_has_value, check_stays
-from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 if TYPE_CHECKING:
     from tapegrad.observe.observer import Observer
@@ -415,12 +416,15 @@ def _applied(call: Call, operands: Sequence[Any]) -> Any:
     """The result of a call: recorded if a tracer is among the operands, else evaluated."""
     primitive = call.primitive
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
-    if tracer is not None:
-        trace = tracer._trace
+    trace: Any = None if tracer is None else tracer._trace
+    here = current_trace() if primitive.checks and tells(primitive) else None
+    if here is not None:  # it tells where it stands, whatever its operands are
+        trace = here if here.inside is None else here.inside
+    if trace is not None:
         before = trace.src, trace.reason
         trace.src, trace.reason = call.src or trace.src, call.reason or trace.reason
         try:
-            return primitive(*operands)
+            return primitive(*operands) if here is None else record(trace, primitive, operands)
         finally:
             trace.src, trace.reason = before
     note_computed(operands)

@@ -1,0 +1,57 @@
+"""What a call tells functions of the user's while it runs: each value once.
+
+A call may try several tapes: one until a guard fails, and then the next one, or a trace. All of
+them come past the same values in the program's order, so it is enough to count: what an attempt
+before has told isn't told again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tapegrad.core.handlers import users
+
+
+class Told:
+    """How much one call has told, how far this attempt has come, and what a trace has recorded."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.at = 0
+        self.recorded: list[Callable[[], Any]] = []
+
+    def again(self) -> None:
+        """Another attempt begins."""
+        self.at = 0
+
+    def tell(self, what: Callable[[], Any]) -> None:
+        self.at += 1
+        if self.at > self.count:
+            self.count = self.at  # before it raises: then it was told, too
+            users(what)
+
+
+class _Calls(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Told] = []
+
+
+_calls = _Calls()
+
+
+def current() -> Told:
+    """That of the call that is under way in this thread; where there is none, a new one."""
+    return _calls.stack[-1] if _calls.stack else Told()
+
+
+@contextmanager
+def each_once() -> Iterator[None]:
+    """One call of the user's, which may take several attempts."""
+    _calls.stack.append(Told())
+    try:
+        yield
+    finally:
+        _calls.stack.pop()
