@@ -16,6 +16,7 @@ from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.named import Telling
+from tapegrad.core.progress import Progress
 from tapegrad.core.request import Names, Request, describe
 from tapegrad.core.told import each_once
 from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
@@ -221,7 +222,8 @@ class Derived(Telling):
         if known:
             known[0].state.learn(self.root, request.args, request.kwargs)
         start = time.perf_counter()
-        variant = self._derive(request)
+        with Progress(f"tracing {describe(self.f)}", " calls", quietly=unobserved):
+            variant = self._derive(request)
         seconds = time.perf_counter() - start
         if variant.traced.has_tracers:  # called in a thread that a traced function started
             return self._nested(request)

@@ -24,6 +24,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, NEXT_DOOR, load
 from tapegrad.core.locks import cached_property
 from tapegrad.core.log import Event
+from tapegrad.core.progress import Progress
 from tapegrad.errors import InternalError
 from tapegrad.observe.program.source import at_source
 
@@ -128,8 +129,11 @@ class Tier:
             self.job = None
             return None
         if wait:
-            while not job.done and client.wait(job, SLOW / 4 or 0.01):
-                self._tell(job)
+            with Progress(f"compiling {self.name}", " s", self.price) as progress:
+                while not job.done and client.wait(job, SLOW / 4 or 0.01):
+                    progress.at(time.monotonic() - job.started)
+                    if progress.bar is None:
+                        self._tell(job)
         elif not job.done:
             client.look()
         if not job.done:
@@ -171,7 +175,8 @@ class Tier:
         if self.event == "loads":
             return Event("cache", f"{self._shown()} was found compiled", told)
         parts = ", ".join(f"{part} {1000 * x:.0f} ms" for part, x in times.items() if part != "all")
-        text = f"{self._shown()} was compiled: {parts}; {self.kernels} kernels"
+        kernels = f"{self.kernels} kernel{'s' * (self.kernels != 1)}"
+        text = f"{self._shown()} was compiled: {parts}; {kernels}"
         return Event("compile", text, {**told, "seconds": times.get("all", 0.0)})
 
     def _kept(self) -> Executable | None:

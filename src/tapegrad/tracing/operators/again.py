@@ -27,6 +27,7 @@ from numpy._core import umath
 
 from tapegrad.core.arrays import is_half
 from tapegrad.core.handlers import let_through
+from tapegrad.core.progress import step
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Source
 from tapegrad.observe.answers.answers import Swapped
@@ -344,6 +345,7 @@ def made(
                 f"x.astype({aval.dtype}) of the result"
             )
         )
+    step()
     (out,) = trace.builder.define(primitive, operands, (aval,), src, trace.reason)
     tracer: Any = _new(cls)
     tracer._trace, tracer._operand, tracer._value = trace, out, value

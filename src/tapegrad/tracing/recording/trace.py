@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.arrays import computed_in, native, objection
+from tapegrad.core.progress import step
 from tapegrad.core.trees import flatten, is_array
 from tapegrad.errors import (
     ArgumentError,
@@ -384,6 +385,7 @@ class Trace:
 
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
+        step()
         return self.builder.call(primitive, operands, src, self.reason)
 
     def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
