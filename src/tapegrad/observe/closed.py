@@ -158,7 +158,7 @@ class _Round:
 
     def _are_values(self, taken: Sequence[Any], *others: str) -> bool:
         """Whether all of `taken` are values, or of the other kinds. A global name counts as a
-        value, and is checked not to be NumPy later."""
+        value: `_is_closed` checks it before the loop is closed."""
         for x in taken:
             if type(x) is tuple:
                 self.names[x[1]] = None

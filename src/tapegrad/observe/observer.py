@@ -454,8 +454,8 @@ def note_remembered(x: np.ndarray) -> None:
 
 
 def note_test(x: Any, trace: Any, guard: Guard | None) -> None:
-    """Record that the truth of a traced value was read. The caller's caller is the code that Python
-    called for it."""
+    """Record that the truth of a traced value was read. The caller's caller is the method that
+    Python called for it, such as `__bool__`."""
     here = following.observer
     if here is not None and guard is not None:
         try:

@@ -30,7 +30,7 @@ def changes(frame: FrameType) -> Any:
 
 
 def rebound() -> list[Any]:
-    """The loops of the observed run for which a round must be known."""
+    """The notes of loops that must be known to make at least one round."""
     here = following.observer
     return [] if here is None or here.effects is None else here.effects.rebound()
 

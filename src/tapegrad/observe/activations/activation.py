@@ -127,7 +127,7 @@ class Activation(Follower):
                 self.branches[-1].left(self, arg)
             o.returned(frame, arg)
             o.enters = self.entered
-            self.frame = self.function = None  # `function` holds this activation
+            self.frame = self.function = None  # the frame holds this activation
             if self.leaving and frame.f_code.co_code[frame.f_lasti] != _YIELDS:  # ended by an error
                 self.leaving[-1][1]()
             return None

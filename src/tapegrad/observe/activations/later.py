@@ -1,5 +1,5 @@
-"""Later values: objects that each call creates anew after its result, and the calls that create
-them. See `waiting/afterwards.py`."""
+"""Later values: objects that each call of a derivative creates anew after its result, by repeating
+the program's calls that create them. See `waiting/afterwards.py`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Later:
 
 
 def calls_in(values: Sequence[Any]) -> set[Later]:
-    """The calls that values come from, directly and indirectly."""
+    """The repeated calls that values come from, directly and indirectly."""
     return {x for x in held_in(values) if isinstance(x, Later)}
 
 
@@ -110,7 +110,7 @@ def held_in(values: Sequence[Any]) -> set[Any]:
 
 def read_back(o: Notes) -> None:
     """Record a read that may return what the run has written before. The written values have no
-    derivative any more: those passed to later calls, and those that texts were made of."""
+    derivative any more: those passed to repeated calls, and those that texts were made of."""
     for trace, operand, src in o.sent:
         _end(o, trace, operand, f"what a traced value is written to{at_source(src)} is read again")
     for trace, guard in of_texts():
@@ -118,8 +118,8 @@ def read_back(o: Notes) -> None:
 
 
 def text_in_list(o: Notes, later: Later, text: str) -> None:
-    """Record that a text is an item of a list that a later call returns. It isn't guarded, like a
-    text that is shown."""
+    """Record that a text is an item of a list that a repeated call returns. It isn't guarded, like
+    a text that is shown."""
     for x in held_in([later]):
         if isinstance(x, AtTheTime):
             o.trace.shown.append(Shown(x.operand, x.value, text, later.src))
@@ -127,8 +127,8 @@ def text_in_list(o: Notes, later: Later, text: str) -> None:
 
 def pass_texts(a: Activation, f: Any, values: Sequence[Any], as_one: bool = False) -> None:
     """Record that texts are passed to code that may turn them into numbers: `float`, `eval`,
-    `np.array`, another process, or a package's function that is followed `as_one` step. Their
-    values have no derivative any more."""
+    `np.array`, another process, or a package's function that is one step (`as_one`). Their values
+    have no derivative any more."""
     if not _holds_errors(f):
         read_error(a, values)
     o = a.o
@@ -274,7 +274,7 @@ def _end(o: Notes, trace: Any, operand: Any, fact: str) -> None:
 
 
 def _filled(x: Any, made: dict[Later, Any]) -> Any:
-    """Arguments with the results of later calls filled in."""
+    """Arguments with the results of repeated calls filled in."""
     if isinstance(x, Later):
         return made[x]
     if type(x) in (list, tuple):

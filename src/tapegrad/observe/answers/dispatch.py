@@ -36,7 +36,7 @@ class Dispatch:
     objects: Any  # the same for a Series of texts and numbers
     table_method: Handler  # a method of such an object, by name; None if there is none
     table_item: Handler  # its part that a key selects
-    table_aggregated: Handler  # a function of pandas' that is passed functions of groups
+    table_aggregated: Handler  # a pandas function with a parameter `aggfunc`, as pivot tables
     table_at: Handler  # `x.loc` and the like
     table_filled: Handler  # two objects with the same labels, and a number for missing entries
     table_write: Handler  # a write to such an object

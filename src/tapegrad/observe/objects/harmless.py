@@ -414,7 +414,7 @@ def _is_harmless_method(f: Any) -> bool:
 
 def is_schema(kind: Any) -> bool:
     """Whether a class is one of pydantic's that belongs to a model class, and reads and writes all
-    parts of the models that it is passed; or one of the arguments of these."""
+    parts of the models that it is passed; or the class of their arguments."""
     known = kind.__name__ in ("SchemaValidator", "SchemaSerializer", "ArgsKwargs")
     return known and module_of(kind) == "pydantic_core._pydantic_core"
 

@@ -53,9 +53,9 @@ def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> No
 def fill_called(
     a: Activation, f: Any, values: Sequence[Any], named: dict[str, Any]
 ) -> list[tuple[int, bool]]:
-    """The ids of plain arrays that a call of a NumPy function, or of an array's method, may write
-    traced values to, each with whether a traced value is among the arguments; or the id of such a
-    table."""
+    """The ids of plain arrays that a call of a NumPy function, or of an array's method, writes to,
+    if it is passed traced values, or a write to the array would be lost; each with whether it is
+    passed traced values. Or the id of a table of pandas."""
     if type(f) in _BOUND and type(f.__self__) in (np.ndarray, np.ufunc):
         own = f.__self__
         f, values = getattr(type(own), f.__name__), [own, *values]

@@ -432,7 +432,8 @@ def _refusal_of(later: Later) -> ConversionError | None:
 def made_later(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Later, list[Any], dict[str, Any]] | None:
-    """The call that later calls make, and the present arguments; None if they can't make it."""
+    """The call as later calls of the derivative repeat it, and its present arguments; None if they
+    can't repeat it."""
     o = a.o
     if not _may(a):
         return None

@@ -180,7 +180,7 @@ def _is_held(o: Notes, x: Any) -> bool:
     if type(x) is not _RLOCK or not o.workers:
         return False
     owned, lock = o.workers[-1].owned, cast(Any, x)
-    if lock._is_owned() and id(x) not in owned:  # taken by the run itself, outside of the worker
+    if lock._is_owned() and id(x) not in owned:  # taken outside of the worker
         return True
     owned.add(id(x))
     return False

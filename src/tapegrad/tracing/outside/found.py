@@ -318,7 +318,7 @@ def _made_input(o: Any, holder: Location, at: Any, value: Any, name: Any = None)
     """The traced value of a place that becomes an input; `name` is for messages."""
     kept, weak = plain(np.array(value, order="C")), type(value) in (int, float)
     half, known = kept.dtype if is_half(kept.dtype) else None, read(kept)
-    kept = kept if kept.shape else known  # a number is passed as float32
+    kept = kept if kept.shape else known  # a half-precision number is passed as float32
     var = o.trace.builder.fresh(Aval(known.shape, known.dtype, weak=weak))
     o.trace.captured[id(kept)] = var, kept
     if kept.dtype.kind == "i":

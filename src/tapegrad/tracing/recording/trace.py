@@ -248,7 +248,7 @@ class Trace:
         self.in_frame: bool = frame is not None or (
             around is not None and around.in_frame and not repeats
         )
-        self.presuming = self.supposing = False  # or a side is run that these values don't take
+        self.presuming = self.supposing = False  # conditions of errors; a side that isn't taken
         # The handling of warnings when it began, and the state of NumPy in which no floating-point
         # error is watched for: see `tracing.runs.floating`.
         show = vars(warnings).get("_showwarnmsg_impl")

@@ -47,8 +47,8 @@ class Operation:
     def push_forward(
         self, ts: Sequence[Any], out: Any, args: Any, kwargs: Any, saved: Any
     ) -> list[Any]:
-        """Tangents of the result, one for each argument that has a tangent, to be added up. Each
-        has the result's structure; `ts` are the arguments' tangents in the same order."""
+        """Tangents of the result, with its structure, whose sum is the result's tangent. `ts` are
+        the tangents of the arguments, in the same order."""
         raise NotImplementedError
 
     def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
