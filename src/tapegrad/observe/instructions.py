@@ -1,6 +1,6 @@
 """Handlers of Python's instructions: what each reads, writes and calls.
 
-Each function handles one kind for the activation `a`. It may return a function of the result.
+Each function handles one kind for the activation `a`. It may return a recorder of the result.
 """
 
 from __future__ import annotations

@@ -362,7 +362,7 @@ def observer() -> Observer | None:
 
 def unobserved(f: F) -> F:
     """Decorate a function of tapegrad's: it isn't followed, unless the observer is set to `enters`,
-    as the function may call the user's code."""
+    when the running instruction may call the user's code."""
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:

@@ -48,7 +48,7 @@ from tapegrad.primitives.base import Value
 
 
 class Text(str):
-    """A text that each call creates anew."""
+    """A text that each call of the derivative creates anew."""
 
 
 @dataclass(eq=False)
@@ -64,8 +64,8 @@ class AtTheTime:
 
 class Later:
     """A call `f(*args, **kwargs)` with its arguments at that time: traced values by their
-    variables, later values by their calls. If it `has_effect`, each call makes it, whether or not
-    the result is stored. `draws` is set for calls of plotting packages."""
+    variables, later values by their calls. If it `has_effect`, each call of the derivative makes
+    it, whether or not the result is stored. `draws` is set for calls of plotting packages."""
 
     __slots__ = ("args", "draws", "f", "has_effect", "kwargs", "number", "src", "word")
 

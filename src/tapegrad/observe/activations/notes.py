@@ -123,7 +123,7 @@ class Notes(Uses):
         self.streams: dict[int, Any] = {}  # other streams that were printed to
         self.managed: set[tuple[int, int]] = set()  # `with` statements of these values
         self.asked_rows: list[Any] = []  # where tuples of inputs were compared
-        self.laters = 0  # the number of calls that each call repeats
+        self.laters = 0  # the number of `Later` calls
         self.effects: Any = None  # the run's changes, counted from the first test of a loop on
 
     def forget(self) -> None:
@@ -175,8 +175,9 @@ class Notes(Uses):
         self.dates[id(x)] = x, "the time", OF_TIME, None
 
     def later(self, x: Any, call: Any, advice: str, refusal: TapegradError | None) -> None:
-        """Record that each call creates this object anew, by a call like this one: see `later.py`.
-        Other uses of the object are refused, or have the function traced at each call."""
+        """Record that each call of the derivative creates this object anew, by a call like this
+        one: see `later.py`. Other uses of the object are refused, or have the function traced at
+        each call."""
         self.dates[id(x)] = x, call.word, advice, refusal
         self.reads.anew[id(x)] = x, call
 

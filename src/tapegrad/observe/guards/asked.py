@@ -87,8 +87,8 @@ class Asked:
 def asked(
     o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str, frame: Any
 ) -> Then | None:
-    """The recorder of a call, made by this frame, that later calls repeat. None if
-    `f(*args, **kwargs)` isn't such a call."""
+    """The recorder of a call, made by this frame, that later calls of the derivative repeat. None
+    if `f(*args, **kwargs)` isn't such a call."""
     if not (_is_asked(f) or _reads_place(f) or f is open):
         return None
     if args and args[0] is datetime.datetime is getattr(

@@ -53,7 +53,7 @@ _FEW = 8  # maximal number of entries that are checked at each use
 class Uses:
     """Records the uses of the program's values.
 
-    A method may return a function, which is called with the result once it is known.
+    A method may return a recorder: a function to be called with the result once it is known.
     """
 
     identities: Identities

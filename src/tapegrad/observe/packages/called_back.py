@@ -1,4 +1,4 @@
-"""The program's code that a package calls, in a call that later calls repeat.
+"""The program's code that a package calls, in a call that each call of the derivative repeats.
 
 The result of such a call is compared, so the reads of the program's code don't matter. The code
 must not reach traced values, nor set variables that aren't its own.

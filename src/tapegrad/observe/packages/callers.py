@@ -63,7 +63,7 @@ def names_in(x: Any) -> Iterator[str]:
 
 
 def _variable(o: Notes, frame: FrameType, name: str) -> None:
-    """Record that all of a frame's variable is read."""
+    """Record that all of the value of a frame's variable is read."""
     code, found = frame.f_code, frame.f_locals
     if name in code.co_freevars:
         function = getattr(getattr(frame.f_trace, "__self__", None), "function", None)

@@ -111,8 +111,8 @@ _looks_back: set[tuple[int, int]] = set()  # sites of calls that read their call
 def call(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int, passed: Any
 ) -> Any:
-    """The recorder of a call, the operand number `at`, if it is a package's call that later calls
-    repeat; else `FOLLOWED`. `passed` replaces arguments by plain values."""
+    """The recorder of a call, the operand number `at`, if it is a package's that later calls of the
+    derivative repeat; else `FOLLOWED`. `passed` replaces arguments by plain values."""
     o = a.o
     held: Any = f.__self__ if type(f) is types.MethodType else f
     if not _is_watched(a):

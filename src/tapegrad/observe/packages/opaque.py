@@ -80,7 +80,8 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
-    """Record a call of a C function of an installed package, which later calls repeat."""
+    """Record a call of a C function of an installed package, which each call of the derivative
+    repeats."""
     if o.effects is not None:
         o.effects.count += 1
     if is_compiled(f) and o.reads.place(f) is None:  # compiled in this trace
@@ -225,7 +226,7 @@ def is_scipys_object(x: Any) -> bool:
 
 def is_asked_anew(f: Any) -> bool:
     """Whether this is an unknown C function of an installed package, or a function compiled by
-    numba. It may do anything, so each call repeats it."""
+    numba. It may do anything, so each call of the derivative repeats its calls."""
     if is_compiled(f):
         return True
     owner = None if is_scipys_own(f) else _in_c(f)
@@ -287,7 +288,7 @@ def _noted(
 
 def remembers(a: Any, x: Any, key: Any, value: Any) -> bool:
     """Record that a cached property stores its value, if no traced value is part of it. Then it
-    makes no difference whether it is stored already."""
+    makes no difference whether it is stored already. Returns whether it was recorded."""
     if a.frame.f_code is not functools.cached_property.__get__.__code__:
         return False
     if a.o.reads.place(x) is None or generators_in([value], packages=True) is None:

@@ -85,7 +85,8 @@ from tapegrad.primitives.base import Value
 
 
 def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at: int) -> Any:
-    """The recorder of a call, the operand number `at`, if each call repeats it; else `FOLLOWED`."""
+    """The recorder of a call, the operand number `at`, if each call of the derivative repeats it;
+    else `FOLLOWED`."""
     held = f.__self__ if isinstance(f, _BOUND) else None
     draws = plots(type(held)) or plots(f) or (bool(args) and plots(type(args[0])))
     has_name = isinstance(f, _NAMED) or type(f).__name__ == "cython_function_or_method"
@@ -241,7 +242,7 @@ def _is_number_in_text(a: Activation, x: Any) -> bool:
 
 
 def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a call with plain arguments is one that each call repeats."""
+    """Whether a call with plain arguments is one that each call of the derivative repeats."""
     if _makes_text(f):
         begins = _is_number_to_write if any(f is x for x in _TEXTS) else _is_number_in_text
         return any(begins(a, x) for x in parts_of([*args, *kwargs.values()]))
@@ -341,7 +342,7 @@ def is_once(a: Activation) -> bool:
 
 
 def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
-    """The recorder of such a call, which the trace makes here."""
+    """The recorder of a repeated call, which the trace makes here."""
     o = a.o
     if o.effects is not None:
         o.effects.changed()
@@ -432,8 +433,8 @@ def _refusal_of(later: Later) -> ConversionError | None:
 def made_later(
     a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Later, list[Any], dict[str, Any]] | None:
-    """The call as later calls of the derivative repeat it, and its present arguments; None if they
-    can't repeat it."""
+    """The call as each call of the derivative repeats it, and its present arguments; None if that
+    isn't possible."""
     o = a.o
     if not _may(a):
         return None
@@ -469,7 +470,7 @@ def _is_in_memory(x: Any) -> bool:
 
 
 def _is_known(o: Notes, x: Any) -> bool:
-    """Whether it is known how each call creates this object, or its parts."""
+    """Whether it is known how each call of the derivative creates this object, or its parts."""
     if type(x) in (list, tuple, dict) and o.reads.place(x) is None:
         return True
     there = o.reads.place(x) is not None and (is_file(type(x)) or plots(type(x)))

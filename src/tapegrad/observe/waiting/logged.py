@@ -47,8 +47,8 @@ OF_LOGS = "Log outside of the function, of what it returns (has_aux=True)"
 
 
 def made_as_one(a: Activation, f: Any, args: Any, kwargs: Any, at: int, passed: Any) -> Any:
-    """The recorder of a call that isn't followed, since it is postponed or repeated by each
-    call."""
+    """The recorder of a call that isn't followed, since it is postponed, or repeated by each call
+    of the derivative."""
     a.o.logs = 0, 0
     note = threads.call(a, f, args, kwargs, at)
     note = postpone(a, f, args, kwargs, at) if note is FOLLOWED else note

@@ -1,4 +1,4 @@
-"""Descriptions of values, by which each call creates its own as the trace has created them.
+"""Descriptions of values, by which each call of a derivative creates its own as the trace has done.
 
 A value consists of numbers and arrays, in containers and in objects of the user's classes. An
 object that is in two places is one object in each call, too. Objects are created as `copy.copy`

@@ -87,7 +87,8 @@ def may_decide(trace: Any, operand: Operand) -> bool:
 
 
 def check_decision(trace: Any, operand: Operand, what: str) -> None:
-    """Raise an error if a value decides that the function isn't called with."""
+    """Raise an error if the value of an operand must not decide, as the function isn't called with
+    it."""
     if trace.presuming or may_decide(trace, operand):
         return
     why = "isn't called with these values"
