@@ -433,7 +433,8 @@ def note_computed(values: Iterable[Any]) -> None:
 
 
 def note_told(f: Any) -> None:
-    """Each call calls this function: which one it is counts, or of which objects it is made."""
+    """Guard the identity of a function that each call of the derivative calls, and of its bound
+    object."""
     here = following.observer
     if here is not None:
         for x in (f, getattr(f, "__self__", None)):

@@ -170,7 +170,7 @@ def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
         if not is_own(f.__code__):
             return True
         if _is_tapegrads(f.__module__):
-            tells = getattr(f, "tells", False)  # a function, which the trace doesn't call
+            tells = getattr(f, "tells", False)  # the trace doesn't call these functions
             return _are_passive([x for x in values if not (tells and callable(x))])
         return is_harmless(f) and _reads(kwargs) and _are_passive(values)
     if kind is types.MethodType:

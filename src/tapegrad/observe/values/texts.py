@@ -120,7 +120,7 @@ _IN_TEXT = "a number in a text"
 
 
 def say_once(frame: FrameType, args: Sequence[Any]) -> None:
-    """A frame of the program's prints this: the first time that it is traced, say what that is."""
+    """Warn once, for the first traced `print` of a traced value, that later calls won't print."""
     if _said or any(hasattr(x, "write") for x in args):
         return
     src = source_at(frame)

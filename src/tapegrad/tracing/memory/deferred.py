@@ -139,7 +139,8 @@ for _name in ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "s
 
 
 def axes_of(ndim: int, axis: Any) -> Any:
-    """The axes that an argument names, all for None. None if it isn't made of plain integers."""
+    """The axes named by an argument `axis`; all of them if it is None. Returns None if they aren't
+    plain integers."""
     if axis is None:
         return tuple(range(ndim))
     plain = type(axis) is int or (type(axis) is tuple and all(type(a) is int for a in axis))

@@ -55,8 +55,7 @@ class _UnderWay(threading.local):
 
 _under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
-# Levels of the traces under way in any thread: fast to check before each call. A dict, since its
-# operations are atomic.
+# Levels of traces under way in any thread: fast to check. A dict: its operations are atomic.
 running: dict[int, None] = {}
 
 
@@ -191,8 +190,7 @@ class Trace:
         self.src: Source | None = None
         self.reason = ""
         self.seconds = 0.0  # the time to compute its values
-        # Captured inputs: id of the captured object -> (variable, object). Holding the object keeps
-        # its id unique.
+        # Captured inputs: id of the object -> (variable, object), which keeps the id unique.
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
@@ -378,7 +376,7 @@ class Trace:
         )
 
     def refused(self, error: TapegradError) -> TapegradError:
-        """Have the error end the trace, even if it is caught: code after that isn't untraced."""
+        """Have the error end the trace, even if it is caught: plain NumPy runs otherwise."""
         self.refusal = self.refusal or error
         error.may_be_caught = True  # by the function around an inner trace
         return error

@@ -238,8 +238,8 @@ class CustomCall(Applied):
         return _Returned(result, saved, sources_of(saved.on_tape, given, result.on_tape))
 
     def _returned_on_ones(self, values: Sequence[Any]) -> _Returned:
-        """The result for values of one: in a derivative rule no values are known, and this shows
-        the type."""
+        """The result with ones in place of unknown values, as in a derivative rule: it shows the
+        type."""
         stand_ins = [
             np.ones(aval.shape, aval.dtype) if value is None else value
             for value, aval in zip(values, self.arguments.avals, strict=True)

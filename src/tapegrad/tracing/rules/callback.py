@@ -1,12 +1,12 @@
-"""Values that functions of the user's are told at each call of what is traced: `tapegrad.debug`.
+"""Functions of the user's that are called with traced values at each call: `tapegrad.debug`.
 
     debug.callback(f, x)          %4 = debug.callback(%3) : i8[]
-    y = debug.cotangent(f, x)     %4 = debug.cotangent(%3) : f8[]     f is told in its reverse rule
+    y = debug.cotangent(f, x)     %4 = debug.cotangent(%3) : f8[]     its reverse rule calls f
 
-Such a call is a user's function that NumPy runs between the kernels, and stays though nobody reads
-its result. A trace records it and tells nothing: it may be made again, and its rounds and sides of
-branches are run with other values. What is made of the trace tells when it runs. But where the
-program has raised an error, the trace tells what it has come past.
+Each is a call of NumPy between the kernels, with an effect, so it stays though nothing reads its
+result. A trace records the call without making it: the trace may be repeated, and its rounds and
+sides of branches are run with other values. The recorded call is made when the tape or its compiled
+code runs. If the program has raised an error, the trace makes the calls recorded until then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TOKEN = Aval((), np.dtype(np.int64))
 
 @dataclass(frozen=True, eq=False)
 class Callback(RepeatedCall):
-    """Tells a function of the user's the values of a call, which are copies."""
+    """Calls a function of the user's with copies of the values."""
 
     @property
     def __name__(self) -> str:
@@ -60,7 +60,7 @@ class Callback(RepeatedCall):
 
 @unobserved
 def callback(f: Callable[..., Any], args: Any, kwargs: dict[str, Any], label: str) -> None:
-    """Have `f` told these arguments: now, or where a function is traced at each call of it."""
+    """Call `f` with these arguments: now, or if a function is traced, at each call of it."""
     trace = _trace(args, kwargs)
     if trace is None:
         if is_untraced((args, kwargs)):
@@ -79,7 +79,7 @@ def callback(f: Callable[..., Any], args: Any, kwargs: dict[str, Any], label: st
 
 @unobserved
 def cotangent(f: Callable[..., Any], x: Any, label: str) -> Any:
-    """The same tree, of whose traced leaves `f` is told the cotangents in reverse mode."""
+    """The same tree; in reverse mode `f` is called with the cotangents of its traced leaves."""
     leaves, structure = flatten(x)
     moving = [isinstance(leaf, Tracer) and leaf.dtype.kind in "fc" for leaf in leaves]
     tracers = [leaf for leaf, yes in zip(leaves, moving, strict=True) if yes]
@@ -104,7 +104,7 @@ def cotangent(f: Callable[..., Any], x: Any, label: str) -> Any:
 
 @dataclass(frozen=True)
 class _Pulled:
-    """The reverse rule: cotangents as they are, which are told."""
+    """The reverse rule: return the cotangents unchanged, and call the function with them."""
 
     call: ForeignCall
 
@@ -122,7 +122,7 @@ def _copied(x: Any) -> Any:
 
 
 def _trace(args: Any, kwargs: dict[str, Any]) -> Trace | None:
-    """The trace that records what is done with these now, if one does."""
+    """The trace that records a call with these arguments now; None if there is none."""
     trace = current_trace()
     if trace is None:
         tracers = [x for x in flatten((args, kwargs))[0] if isinstance(x, Tracer)]
@@ -146,7 +146,8 @@ def _call(telling: Callback, label: str) -> ForeignCall:
 
 
 def _key(f: Any, label: str) -> Any:
-    """What tells functions apart: one that is made anew in each round is the same."""
+    """A key of a function. Functions created anew in each round, with equal contents, have equal
+    keys."""
     for x in flatten(f)[0]:
         if isinstance(x, Tracer):
             raise UnsupportedError(

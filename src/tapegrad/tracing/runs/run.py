@@ -418,7 +418,7 @@ def _applied(call: Call, operands: Sequence[Any]) -> Any:
     tracer = next((x for x in operands if isinstance(x, Tracer)), None)
     trace: Any = None if tracer is None else tracer._trace
     here = current_trace() if primitive.checks and tells(primitive) else None
-    if here is not None:  # it tells where it stands, whatever its operands are
+    if here is not None:  # a callback is recorded even if no operand is traced
         trace = here if here.inside is None else here.inside
     if trace is not None:
         before = trace.src, trace.reason
