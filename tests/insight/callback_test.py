@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.debugged import unobserved
 
 import tapegrad
 from tapegrad import (
@@ -92,6 +93,51 @@ def test_each_round_once(way, mode):
     g = WAYS[way](mode)
     for x in (X, X + 0.1):
         agree(told(g, x), told(loop, x))
+
+
+@pytest.mark.parametrize("size", [3, 80])
+def test_what_runs_several_times(size):
+    """Once for all directions."""
+
+    def f(x):
+        y = x
+        for _ in range(20):
+            y = np.sin(y) + y
+            debug.callback(tell, y)
+        return y
+
+    x = X[:size]
+    ways = (
+        tapegrad.jacrev(f),
+        tapegrad.jacfwd(f),
+        hessian(lambda x: np.sum(f(x) ** 2)),
+        tapegrad.laplacian(lambda x: np.sum(f(x) ** 2)),
+        lambda x: tapegrad.gauss_newton_vp(f, lambda y: np.sum(y**2))(x, x),
+        lambda x: tapegrad.jet(f, x, 3, x),
+        lambda x: tapegrad.hvp(lambda x: np.sum(f(x) ** 2))(x, x),
+    )
+    for g in ways:
+        for y in (x, x + 0.1):
+            agree(told(g, y), told(f, y))
+
+
+def test_what_is_said_of_traces_tells_nothing():
+    """Why a call is traced again is found by running the tapes of others."""
+
+    def f(x, n):
+        debug.callback(tell, "a", x)
+        y = x * n if x > n else -x
+        for k in range(3):
+            y = y * 2 if y > k else y + 1
+            debug.callback(tell, y)
+        return y
+
+    g = grad(f)
+    for x in (5.0, 0.5, 2.5, 9.0, -7.0, 1.5):
+        for n in (1.0, 3.0):
+            agree(told(g, x, n), told(f, x, n))
+    agree(told(unobserved(g), 5.0, 1.0), told(f, 5.0, 1.0))
+    agree(told(g, 5.0, 1.0), told(f, 5.0, 1.0))
 
 
 def test_a_loop_stays_one():

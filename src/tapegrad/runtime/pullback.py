@@ -36,6 +36,7 @@ from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.guards.state import State
 from tapegrad.observe.observer import unobserved
 from tapegrad.pipeline import derive, finished, playable, pushforward, trace
+from tapegrad.primitives.control import without_effects
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.checks import checked_mode, value_part
 from tapegrad.runtime.derived import called
@@ -89,8 +90,13 @@ def both_maps(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Tangents
     request.passes_on = True
     traced = trace(request)
     value, push = forward.recorded(request, forward.derive(traced, points, final=False))
-    derivation = back.derive(replace(traced, keeping=None), points, final=False)
+    derivation = back.derive(_once_more(traced), points, final=False)
     return value, push, back.recorded(request, derivation)[1]
+
+
+def _once_more(traced: Traced) -> Traced:
+    """What is recorded again: what it leaves and tells, it has left and told."""
+    return replace(traced, keeping=None, tape=without_effects(traced.tape))
 
 
 @unobserved
@@ -108,7 +114,7 @@ def both_ways(
     request.passes_on = True
     traced = trace(request)
     value, moved, *aux = forward.recorded(along, forward.derive(traced, selected, final=False))
-    derivation = back.derive(replace(traced, keeping=None), points, final=False)
+    derivation = back.derive(_once_more(traced), points, final=False)
     return value, moved, back.recorded(request, derivation)[1], aux[0] if has_aux else None
 
 

@@ -112,6 +112,11 @@ def cause_of(last: Variant | None, root: Any, request: Request, before: Any = No
     return _broken_guard(last, request.inputs)
 
 
+def _run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
+    """A tape, run to see its guards, which tells nobody what it computes."""
+    return run(without_effects(tape), values)
+
+
 def furthest(known: Sequence[Variant], root: Any, request: Request) -> Variant:
     """The variant with which the call agrees for longest, of several for this kind of arguments. So
     the difference that is reported is new."""
@@ -138,7 +143,7 @@ def _passed(variant: Variant, leaves: Sequence[Any]) -> float:
         if guard.operand in given and not same_bits(given[guard.operand], guard.expected)
     ]
     try:
-        _, guard = run(asked, values)
+        _, guard = _run(asked, values)
     except Exception as error:  # the computation may only be possible if a guard holds
         let_through(error)
         return min(broken, default=0)
@@ -257,7 +262,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
             return _other_outside(last.traced.tape, len(captured) - k, _shown(before), x)
     values = [*map(plain_value, leaves), *captured]
     try:
-        _, guard = run(without_effects(last.tape), values)
+        _, guard = _run(last.tape, values)
     except IndexError:
         text = "What keeps failing is an index of the last tape, which is outside of its array"
         return Cause(text, "an index")
@@ -297,7 +302,7 @@ def _now(tape: Tape, guard: Guard, values: Sequence[Any]) -> str:
         return ""  # the variable belongs to a loop's round
     asked = replace(tape, outputs=(guard.operand,), output_names=(), guards=(), into=())
     try:
-        return str(run(remove_dead(without_effects(asked)), values)[0][0])
+        return str(_run(remove_dead(asked), values)[0][0])
     except Exception as error:  # the value can't be computed on this path
         let_through(error)
         return ""

@@ -16,6 +16,7 @@ from tapegrad.differentiate.seeds import bases, blocks, full, seeded
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape
 from tapegrad.primitives.base import Node, Slice, Writer
+from tapegrad.primitives.control import without_effects
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Stack
@@ -119,7 +120,7 @@ class Laplacian(Gradient):
                 "derivatives by real numbers. Pass real and imaginary parts as arguments"
             )
         tape = expansion(replace(loss, outputs=loss.outputs[:1], output_names=()), wrt, 2)
-        tape = replace(tape, outputs=tape.outputs[2:], output_names=())
+        tape = replace(without_effects(tape), outputs=tape.outputs[2:], output_names=())
         shapes = [loss.inputs[k].shape for k in wrt]
         seeds = range(len(loss.inputs), len(loss.inputs) + len(wrt))
         summed = _at_once if sum(map(math.prod, shapes)) <= MOST_ROWS else _one_by_one
