@@ -315,7 +315,7 @@ class Uses:
             special.append(x)
             self.kind(x)
         if all(type(x) in PLAIN_TYPES or has_own_operators(x) for x in given):
-            self.enters = True  # its methods are followed
+            self.enters = True  # the methods are followed
             return None
         return self.taken(special) if special else None
 

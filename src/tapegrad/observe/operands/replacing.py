@@ -103,7 +103,7 @@ def put(
         return f
     answer = answer_of(f)
     if answer is not None and _put_answer(a, at, answer, args):
-        # without the object that it is bound to
+        # The answer is returned without the object that it is bound to.
         known = _is_pythons(f) or is_foreign(f)  # an unknown function in C
         return getattr(answer.by, "func", answer.by) if known else f
     plain = plain_of(f, args)

@@ -53,7 +53,7 @@ def check_places(label: str, places: Sequence[Any], captured: Sequence[Any]) -> 
 
 
 def lie_apart(arrays: Sequence[np.ndarray]) -> bool:
-    """Whether each array has an owner of its own memory, so that none share any. The check takes a
+    """Whether each array's memory has another owner, so that none share any. The check takes a
     tenth of the time of comparing addresses."""
     owners = set()
     for x in arrays:

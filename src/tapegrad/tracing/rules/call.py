@@ -102,8 +102,8 @@ def _is_operand(x: Any) -> bool:
 
 
 def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
-    """Refuse tracers in a function's results that it wasn't passed: its rule has no cotangent for
-    them."""
+    """Refuse tracers that a function uses or returns without being passed them: its rule has no
+    cotangent for them."""
     for x in values:
         if isinstance(x, Tracer) and x.dtype.kind in "fc" and not _is_from_outside(x):
             raise GradientError(
