@@ -279,6 +279,15 @@ def slope(f: Program, a: float) -> Any:
     return (f(a + h) - f(a - h)) / (2 * h)
 
 
+@once()
+def along_directions(a: Any) -> Any:
+    """A round makes an array of its own, and a comprehension goes through that."""
+    x = np.array([1.0, 2.0]) * np.log(1 + a)
+    while np.sum(x * x) > 1e-4:
+        x = x - np.array([0.3 * (x @ unit) for unit in np.eye(len(x))])
+    return x[0] * a + x[1]
+
+
 def either_way(a: Any) -> Any:
     """Left by the first test where `a` is small, and by the second one where it is large."""
     x, total = a * 1.0, 0.0

@@ -188,12 +188,19 @@ def _goes_on(a: Activation, arg: Any) -> bool:
         return True
     if kind.__module__ in _COUNTED:
         return not getattr(x, "is_shared", True)
-    if kind is types.GeneratorType:
-        return is_own_code(x.gi_code) and sys.getrefcount(x) <= ALONE
     # Up to Python 3.11, a comprehension is a function that is passed the iterator.
     passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
-    alone = sys.getrefcount(x) <= ALONE + passed
-    return kind in ITERATORS and alone and is_private(x)
+    if sys.getrefcount(x) > ALONE + passed:
+        return False
+    if kind is types.GeneratorType:
+        return is_own_code(x.gi_code)
+    return kind in ITERATORS and is_private(x)
+    passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
+    if sys.getrefcount(x) > ALONE + passed:
+        return False
+    if kind is types.GeneratorType:
+        return is_own_code(x.gi_code)
+    return kind in ITERATORS and is_private(x)
 
 
 def _operators(a: Activation, count: int) -> bool:
