@@ -616,3 +616,35 @@ def test_errors_of_numbers_and_labels() -> None:
     with pytest.raises(ValueError, match="duplicate labels"):
         tg.jit(f, compile="never")(2.0, d)
     assert tg.jit(f, compile="never")(2.0, d.reset_index(drop=True)) == 8.0
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda d: d["a"] * 2,
+        lambda d: d.assign(double=2 * d["a"]),
+        lambda d: d.reset_index(drop=True),
+        lambda d: pd.Series(d["a"].to_numpy(), index=[*"xyz"], name="new"),
+        lambda d: d[["a"]] + 1.0,
+    ],
+)
+def test_tables_among_results_are_the_callers_own(f):
+    """The function isn't run again for its labels; what a caller does to them is no other's."""
+    d = pd.DataFrame({"a": X, "kind": [*"uvu"]}, index=pd.Index([5, 6, 7], name="place"))
+    expected = f(d)
+    g = tg.jit(f, compile="never")
+    check = pd.testing.assert_series_equal if expected.ndim == 1 else pd.testing.assert_frame_equal
+    for _ in range(3):
+        found = g(d)
+        check(found, expected)
+        found.index.name = "renamed"
+        if found.ndim == 2:
+            found.columns.name = "renamed"
+        if "kind" in found:
+            found.loc[found.index[0], "kind"] = "changed"
+    assert g.cache_info().traces == 1
+    other = d.copy()
+    other["kind"] = [*"vvv"]
+    other.index = pd.Index([1, 2, 3], name="other")
+    check(g(other), f(other))
+    check(g(d), expected)

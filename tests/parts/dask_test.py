@@ -18,6 +18,7 @@ from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
 
 rng = np.random.default_rng(5)
 w, x, y = rng.normal(size=4), rng.normal(size=(103, 4)), rng.normal(size=103)
+START = w.copy()
 X, Y = da.from_array(x, chunks=(20, 3)), da.from_array(y, chunks=35)
 OVER = ("x", "y")
 
@@ -197,6 +198,7 @@ def writing(w, x, y):
         (mean, {}, ArgumentError, 'reduce="mean"'),
         (loss, {"reduce": "mean"}, ArgumentError, 'reduce="sum"'),
         (lambda w, x, y: np.sum((x @ w) * y.mean()), {}, ArgumentError, "no row may take part"),
+        (lambda w, x, y: np.sum(x @ (w - START)) * y.mean(), {}, ArgumentError, "take part"),
         (lambda w, x, y: np.sum(x @ w * np.random.rand()), {}, RandomnessError, "argument"),
         (counting, {}, UnsupportedError, "calls"),
         (writing, {}, UnsupportedError, "Write to a copy"),
@@ -442,3 +444,30 @@ def test_what_gives_no_row_for_each_row(make, f):
     synchronous = dask.config.set(scheduler="synchronous")  # an error leaves no thread to wait for
     with synchronous, pytest.raises(ArgumentError, match="put below each other"):
         make(f, over="x")(np.ones(3), [x[:5], x[5:]])
+
+
+@pytest.mark.parametrize("rows", [20, 200])
+def test_tables_are_cut_by_their_rows(rows):
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(x, columns=[*"abcd"][: x.shape[1]], index=np.arange(len(x)) * 2.0)
+    answers = pd.Series(y, index=table.index)
+    expected = tapegrad.value_and_grad(loss)(w, x, y)
+
+    def of_columns(w, table, y):
+        return loss(w, np.stack([table[name] for name in table.columns], axis=1), y)
+
+    def of_both(w, data):
+        return of_columns(w, data["x"], data["y"])
+
+    over = ("table", "y")
+    halves = [[a[:50], a[50:]] for a in (table, answers)]
+    for value, slope in (
+        td.value_and_grad(of_columns, over=over, rows=rows)(w, table, answers),
+        td.value_and_grad(of_columns, over=over)(w, table, da.from_array(y, chunks=30)),
+        td.value_and_grad(of_columns, over=over)(w, *halves),
+        td.value_and_grad(of_both, over="data", rows=rows)(w, {"x": table, "y": answers}),
+    ):
+        np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+        np.testing.assert_allclose(slope, expected[1], rtol=1e-12)
+    first = td.jit(lambda w, table: w[0] * table["a"], over="table", rows=rows)(w, table)
+    np.testing.assert_array_equal(first, w[0] * x[:, 0])

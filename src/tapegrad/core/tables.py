@@ -43,6 +43,13 @@ class Column(Keyed):
         self.series = series
         self.key = contents_key(series.array)
 
+    def stay(self) -> bool:
+        """Whether it is the same at each call. From here on nobody else can write to it."""
+        if self.key != self.key:
+            return False
+        self.series = self.series.copy()
+        return True
+
     def __repr__(self) -> str:
         return f"a column of dtype {self.series.dtype}"
 
@@ -61,6 +68,13 @@ class Labels:
         name = exact_key(self.name)
         columns = None if self.columns is None else index_key(self.columns)
         return index_key(self.index), columns, unlike() if name is None else name, self.whole
+
+    def stay(self) -> bool:
+        """Whether they are the same at each call. From here on nobody else can rename them."""
+        if self.key != self.key:
+            return False
+        self.index, self.columns = _view(self.index), _view(self.columns)
+        return True
 
     def __repr__(self) -> str:
         if self.columns is None:
@@ -100,15 +114,16 @@ def built(labels: Labels, branches: Sequence[Any]) -> Any:
     if all(x is None for x in branches) and branches:  # the cotangents of integers
         return None
     # pandas turns an array of objects into a column of strings, but keeps a Series as it is.
-    values = [x.series if isinstance(x, Column) else x for x in branches]
+    values = [x.series.copy() if isinstance(x, Column) else x for x in branches]
+    index = _view(labels.index)  # whose name can be set
     if labels.columns is None and isinstance(values[0], pd.Series):
-        return pd.Series(values[0].array, labels.index, values[0].dtype, labels.name, copy=False)
+        return pd.Series(values[0].array, index, values[0].dtype, labels.name, copy=False)
     if labels.columns is None:
-        return pd.Series(values[0], index=labels.index, name=labels.name, copy=False)
+        return pd.Series(values[0], index=index, name=labels.name, copy=False)
     if labels.whole:
-        return pd.DataFrame(values[0].T, labels.index, labels.columns, copy=False)
+        return pd.DataFrame(values[0].T, index, _view(labels.columns), copy=False)
     there = [k for k, x in enumerate(values) if x is not None]
-    frame = pd.DataFrame({k: _renamed(values[k], labels.index) for k in there}, labels.index)
+    frame = pd.DataFrame({k: _renamed(values[k], index) for k in there}, index)
     frame.columns = labels.columns[there]
     return frame
 
@@ -307,6 +322,16 @@ def index_key(index: Any) -> Any:
         _known[id(index)] = weakref.ref(index, forget), content
     names = [exact_key(name) for name in index.names]
     return content, tuple([unlike() if name is None else name for name in names])
+
+
+def _view(index: Any) -> Any:
+    """An index with the same labels, and names of its own."""
+    made = None if index is None else index.view()
+    held, content = _known.get(id(index), (None, None))
+    if held is not None and held() is index:
+        forget: Any = functools.partial(_known.pop, id(made))
+        _known[id(made)] = weakref.ref(made, forget), content
+    return made
 
 
 def _content_key(index: Any) -> Any:

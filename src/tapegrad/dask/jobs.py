@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.arrays import read
 from tapegrad.core.handlers import let_through
+from tapegrad.core.tables import is_table
 from tapegrad.core.trees import mapped
-from tapegrad.dask.parts import is_array, rows_of
+from tapegrad.dask.parts import is_array, rows_between, rows_of
 from tapegrad.dask.sending import Sent
 from tapegrad.dask.sums import Share, share_of
 from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
@@ -62,6 +63,7 @@ def part_rows(
 ) -> Any:
     """What one part gives where each row gives one."""
     result, name = part_result(job, others, own, part, number), job.value.derived.__name__
+    result = mapped(lambda x: np.asarray(x) if is_table(x) else x, result, is_table)
     rows = rows_of(part, name)
     for x in tree_leaves(result):
         if np.shape(x)[:1] != (rows,):
@@ -90,8 +92,8 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
     """An ArgumentError if a loss isn't the sum, or the mean, of what its rows give. Whether the
     part could tell: one that has no halves can't.
 
-    A loss of no rows is 0 if nothing is added that isn't of rows; at other parameters, too, since a
-    penalty may be 0 at these. And a loss of some rows is that of their halves together."""
+    A loss of no rows is 0 if nothing is added that isn't of rows. And a loss of some rows is that
+    of their halves together."""
     loss = job.value.loss
     part_result(job, others, {}, part, 0)  # what is wrong with it by itself is said first
     rows = rows_of(part, label)
@@ -101,39 +103,45 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
     half = min(rows, ROWS) // 2
     if half == 0:
         return False
-    try:
-        both, one, two = (
-            np.asarray(loss(**others.value, **_between(part, *ends)))
-            for ends in ((0, 2 * half), (0, half), (half, 2 * half))
-        )
-    except Exception as error:  # some rows alone are no argument of it
-        let_through(error)
-        return True
-    halves = (one + two) / 2 if is_mean else one + two
-    size = max(float(np.max(np.abs(x), initial=0.0)) for x in (both, one, two))
-    digits = 1e-2 if both.dtype.itemsize <= 4 else 1e-6
-    if np.all(np.isfinite(both)) and np.any(np.abs(both - halves) > digits * max(size, 1e-30)):
-        word = "mean" if is_mean else "sum"
-        raise ArgumentError(
-            f"{label}: the loss of {2 * half} rows is {both:.6g}, and the {word} of those of their "
-            f"halves, {one:.6g} and {two:.6g}, is {halves:.6g}. In parts, losses are added up, so "
-            "no row may take part in what another gives. "
-            + (
-                'A loss that is a sum over rows goes with reduce="sum"'
-                if is_mean
-                else 'A loss that is a mean over rows goes with reduce="mean"'
+    for moved in _there_and_elsewhere(others):
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                both, one, two = (
+                    np.asarray(loss(**moved, **_between(part, *ends)))
+                    for ends in ((0, 2 * half), (0, half), (half, 2 * half))
+                )
+        except Exception as error:  # some rows alone are no argument of it
+            let_through(error)
+            return True
+        halves = (one + two) / 2 if is_mean else one + two
+        size = max(float(np.max(np.abs(x), initial=0.0)) for x in (both, one, two))
+        digits = 1e-2 if both.dtype.itemsize <= 4 else 1e-6
+        if np.all(np.isfinite(both)) and np.any(np.abs(both - halves) > digits * max(size, 1e-30)):
+            word = "mean" if is_mean else "sum"
+            raise ArgumentError(
+                f"{label}: the loss of {2 * half} rows is {both:.6g}, and the {word} of those of "
+                f"their halves, {one:.6g} and {two:.6g}, is {halves:.6g}. In parts, losses are "
+                "added up, so no row may take part in what another gives. "
+                + (
+                    'A loss that is a sum over rows goes with reduce="sum"'
+                    if is_mean
+                    else 'A loss that is a mean over rows goes with reduce="mean"'
+                )
+                + "; check=False leaves this check out"
             )
-            + "; check=False leaves this check out"
-        )
     return True
+
+
+def _there_and_elsewhere(others: Sent) -> Iterator[Any]:
+    """The other arguments, and such with other parameters: at these a penalty may be 0, and what
+    rows give each other."""
+    yield others.value
+    yield tree_map(lambda x: x + 0.75 if np.asarray(x).dtype.kind == "f" else x, others.value)
 
 
 def _check_no_rows(loss: Any, others: Sent, part: Mapping[str, Any], label: str) -> None:
     nothing = _between(part, 0, 0)
-    for shift in (0.0, 0.75):
-        moved = tree_map(
-            lambda x, by=shift: x + by if np.asarray(x).dtype.kind == "f" else x, others.value
-        )
+    for moved in _there_and_elsewhere(others):
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 value = np.asarray(loss(**moved, **nothing))
@@ -150,7 +158,7 @@ def _check_no_rows(loss: Any, others: Sent, part: Mapping[str, Any], label: str)
 
 def _between(part: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
     def rows(x: Any) -> Any:
-        return x[start:stop]
+        return rows_between(x, start, stop)
 
     return {name: mapped(rows, x, is_array) for name, x in part.items()}
 

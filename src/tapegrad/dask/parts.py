@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.tables import is_table
 from tapegrad.core.trees import mapped
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_flatten, tree_unflatten
@@ -47,7 +48,13 @@ def _tree_of_arrays(x: Any) -> tuple[list[Any], Any]:
     """An argument by itself; of a dict or other tree of arrays these, and the structure."""
     if is_array(x) or type(x) in (list, tuple):
         return [x], None
-    leaves, structure = tree_flatten(x)
+    leaves: list[Any] = []
+
+    def noted(leaf: Any) -> int:
+        leaves.append(leaf)
+        return 0
+
+    structure = tree_flatten(mapped(noted, x, is_array))[1]  # in which a table is one leaf
     return ([x], None) if len(leaves) == 1 and leaves[0] is x else (leaves, structure)
 
 
@@ -109,9 +116,9 @@ def rows_of(part: Mapping[str, Any], label: str) -> int:
     return next(iter(found), 0)
 
 
-def rows_between(array: Any, start: int, stop: int) -> np.ndarray:
-    """Some rows of an array that is in memory, or on disk."""
-    return np.asarray(array[start:stop])
+def rows_between(x: Any, start: int, stop: int) -> Any:
+    """Some rows of an array or a table of pandas', whose rows are numbered from 0."""
+    return x.iloc[start:stop].reset_index(drop=True) if is_table(x) else x[start:stop]
 
 
 def is_dask(x: Any) -> bool:
@@ -129,7 +136,9 @@ def _len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
 
 
 def is_array(x: Any) -> bool:
-    return hasattr(type(x), "shape") and hasattr(type(x), "dtype")  # a delayed value has any
+    """Whether this has rows: an array, or a table of pandas'."""
+    # A delayed value has any attribute.
+    return is_table(x) or (hasattr(type(x), "shape") and hasattr(type(x), "dtype"))
 
 
 def _whole_rows(x: Any, label: str, name: str) -> Any:
@@ -173,7 +182,8 @@ def _common_lengths(
 
 
 def _rows_of_bytes(x: Any) -> int:
-    row = int(np.prod(x.shape[1:], dtype=np.int64)) * x.dtype.itemsize
+    width = 8 if is_table(x) else x.dtype.itemsize
+    row = int(np.prod(x.shape[1:], dtype=np.int64)) * width
     return BYTES // max(row, 1)
 
 
@@ -194,5 +204,6 @@ def _cut(x: Any, lengths: Sequence[float]) -> Iterator[Any]:
         start += n
 
 
-def _read(array: Any, start: int, stop: int) -> np.ndarray:
-    return rows_between(array.value, start, stop)
+def _read(array: Any, start: int, stop: int) -> Any:
+    rows = rows_between(array.value, start, stop)
+    return rows if is_table(rows) else np.asarray(rows)  # it may be on disk

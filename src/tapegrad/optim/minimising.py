@@ -19,6 +19,7 @@ from tapegrad.trees import flatten, tree_map
 from tapegrad.typing import Compile
 
 _WITH_PRODUCTS = frozenset(["newton-cg", "trust-ncg", "trust-krylov", "trust-constr"])
+_WITH_HESSIANS = frozenset(["dogleg", "trust-exact"])
 
 
 def minimise(
@@ -41,7 +42,8 @@ def minimise(
     ----------
     loss : `loss(params, *args)`, a number.
     params : where to begin: a tree of arrays and floats, n numbers together.
-    method : of `scipy.optimize.minimize`. Those that take products with the Hessian get exact ones.
+    method : of `scipy.optimize.minimize`. Those that take products with the Hessian get exact ones,
+        and "dogleg" and "trust-exact" the Hessian, by n of them.
     bounds : `(lower, upper)`, each a tree like `params`, or one number for all.
     checkpoint : a file, to which each value, gradient and product is added. A run that was killed
         goes on from it when it is begun again, bit for bit: SciPy is told what is known. The
@@ -51,7 +53,7 @@ def minimise(
 
     Returns
     -------
-    SciPy's `OptimizeResult`; `x` and `jac` are trees.
+    SciPy's `OptimizeResult`; `x` and `jac` are trees, and of "trust-constr" `x` and `grad`.
     """
     compile: Compile = "always" if checkpoint is not None else None
     derived, product = value_and_grad(loss, compile=compile), hvp(loss, compile=compile)
@@ -88,6 +90,9 @@ class Minimisation(NamedTuple):
         def times(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
             return flatten(product(back(vector), *args, back(direction)))[0].astype(float)
 
+        def hessian(vector: np.ndarray) -> np.ndarray:
+            return np.stack([times(vector, unit) for unit in np.eye(start.size)])
+
         with contextlib.ExitStack() as stack:
             if self.checkpoint is not None:
                 journal = Journal(self.checkpoint, {"method": self.method, "numbers": start.size})
@@ -104,6 +109,8 @@ class Minimisation(NamedTuple):
 
             if self.method.lower() in _WITH_PRODUCTS:
                 options.setdefault("hessp", times)
+            elif self.method.lower() in _WITH_HESSIANS:
+                options.setdefault("hess", hessian)
             if self.bounds is not None:
                 _check_ends(self.bounds, params)
                 ends = [np.broadcast_to(_vector(end, params), start.shape) for end in self.bounds]
@@ -111,8 +118,9 @@ class Minimisation(NamedTuple):
             start = start.astype(float)
             found = minimize(loss_and_slope, start, jac=True, method=self.method, **options)
         found.x = back(found.x)
-        if "jac" in found:
-            found.jac = back(found.jac)
+        for name in ("jac", "grad"):  # what "trust-constr" calls jac is a list, of constraints
+            if isinstance(found.get(name), np.ndarray):
+                found[name] = back(found[name])
         return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
+from tapegrad.core.tables import Column, Contents, Labels, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
 from tapegrad.observe.guards.identities import Identities
@@ -143,6 +143,7 @@ class Uses:
         kind: Any = type(x)
         copied = isinstance(x, np.ndarray) and not x.dtype.hasobject
         copied = copied or (kind is frozenset and all(CALM[type(e)] for e in x))
+        copied = copied or (kind in (Column, Labels) and x.stay())
         if not (copied or CALM[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
             self.reads.lost(f"a {kind.__name__} among the results")
 

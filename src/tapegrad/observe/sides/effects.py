@@ -195,12 +195,6 @@ def _goes_on(a: Activation, arg: Any) -> bool:
     if kind is types.GeneratorType:
         return is_own_code(x.gi_code)
     return kind in ITERATORS and is_private(x)
-    passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
-    if sys.getrefcount(x) > ALONE + passed:
-        return False
-    if kind is types.GeneratorType:
-        return is_own_code(x.gi_code)
-    return kind in ITERATORS and is_private(x)
 
 
 def _operators(a: Activation, count: int) -> bool:
