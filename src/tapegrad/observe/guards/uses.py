@@ -137,13 +137,12 @@ class Uses:
         return self.reads.place(x) is None
 
     def given_back(self, x: Any) -> None:
-        """Record that the function returns this untraced object. The caller must get a new one at
-        each call, so the tape is used once, unless the object is immutable, copied, or the
-        program's own."""
+        """Record that the function returns this untraced object. Each call must return a new one,
+        so the tape is used once, unless it is immutable, copied, or the program's own."""
         kind: Any = type(x)
         copied = isinstance(x, np.ndarray) and not x.dtype.hasobject
-        copied = copied or (kind is frozenset and all(CALM[type(e)] for e in x))
-        copied = copied or (kind in (Column, Labels) and x.stay())
+        copied |= kind is frozenset and all(CALM[type(e)] for e in x)
+        copied |= kind in (Column, Labels) and x.stay()
         if not (copied or CALM[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
             self.reads.lost(f"a {kind.__name__} among the results")
 
