@@ -59,7 +59,14 @@ def of_other_shapes(x):
     return (y * 2.0) * (s + 1.0), np.maximum(np.sum(y, axis=1), 0.0)
 
 
-@pytest.mark.parametrize("f", [through_views, read_again, of_other_types, of_other_shapes])
+def of_powers(x):
+    y = np.sin(x) + 2.0
+    return (np.cos(y) + 2.0) ** 3, (y * 2.0) ** np.sum(x[0])
+
+
+@pytest.mark.parametrize(
+    "f", [through_views, read_again, of_other_types, of_other_shapes, of_powers]
+)
 def test_values_are_those_of_numpy(f):
     _, tape = trace(f, X)
     expected = f(X)

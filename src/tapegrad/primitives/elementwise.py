@@ -157,8 +157,8 @@ def _power_of_numbers(x: Any, y: Any) -> Any:
     return x[()] ** y[()]
 
 
-def _power_of_each(x: Any, y: Any) -> Any:
-    return np.power(x, np.broadcast_arrays(x, y)[1].copy())
+def _power_of_each(x: Any, y: Any, out: Any = None) -> Any:
+    return np.power(x, np.broadcast_arrays(x, y)[1].copy(), out=out)
 
 
 def _power_of_all(x: Any, y: Any) -> Any:
