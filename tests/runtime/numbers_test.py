@@ -199,12 +199,15 @@ def test_steps_are_integers():
 
 
 def test_numbers_are_added_where_they_stand(monkeypatch):
-    """In the gradient of a filter no array of zeros is made for the cotangent of a coefficient."""
+    """In the gradient of a filter no array of zeros is made for the cotangent of a coefficient,
+    and none at all for few coefficients, which are numbers in rounds."""
     texts = []
     monkeypatch.setattr(rounds, "_code", lambda *args: texts.append(args[0]) or compile(*args))
-    a, x = np.array([-0.5, 0.2]), np.linspace(-1.0, 1.0, 30) ** 3
-    _, found = tg.value_and_grad(filtered, compile="never")(a, x)
-    h = 1e-6
-    slopes = [(filtered(a + h * e, x) - filtered(a - h * e, x)) / (2 * h) for e in np.eye(2)]
-    np.testing.assert_allclose(found, slopes, rtol=1e-7)
-    assert "[0:2][0] += " in texts[-1] and "[0:2][1] += " in texts[-1]
+    x, h = np.linspace(-1.0, 1.0, 30) ** 3, 1e-6
+    for n in (8, 2):
+        a = np.append([-0.5, 0.2], np.ones(n - 2))
+        _, found = tg.value_and_grad(filtered, compile="never")(a, x)
+        slopes = [(filtered(a + h * e, x) - filtered(a - h * e, x)) / (2 * h) for e in np.eye(n)]
+        np.testing.assert_allclose(found, slopes, rtol=1e-7)
+        for k in (0, 1):
+            assert (f"[0:{n}][{k}] += " in texts[-1]) == (n > 2)

@@ -148,6 +148,11 @@ class Primitive:
         names; "" if nothing is quicker than the call."""
         return ""
 
+    def filling_text(self, out: str, xs: Sequence[str]) -> str:
+        """Python that writes the result to an array of this name, which holds `fill`, or zeros; ""
+        where the result isn't made so."""
+        return ""
+
     def scalar_text(self, xs: Sequence[str]) -> str:
         """`quick_text` for operands without axes: Python's or NumPy's numbers, and truth values."""
         return ""

@@ -69,12 +69,15 @@ class Part(Taking):
 
         return part
 
+    def filling_text(self, out: str, xs: Sequence[str]) -> str:
+        outer, inner = self.where.text(xs[1:])
+        return f"{out}{inner} = {xs[0]}{outer}"
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        (out,), (outer, inner) = outs, self.where.text(xs[1:])
         shape, dtype = shape_text(call.out.shape), dtype_text(call.out.dtype)
         fill = f"np.{self.fill}".replace("np.-", "-np.") if self.fill in INFINITE else self.fill
-        dtype = dtype or ", float"
-        return [f"{out} = np.full({shape}, {fill}{dtype})", f"{out}{inner} = {xs[0]}{outer}"]
+        full = f"np.full({shape}, {fill}{dtype or ', float'})"
+        return [f"{outs[0]} = {full}", self.filling_text(outs[0], xs)]
 
     def keeps_zeros(self, xs: Any, kept: Sequence[bool]) -> bool:
         return any(kept)

@@ -26,7 +26,7 @@ from tapegrad.primitives.kinds import (
     StaticIndex,
     Underived,
 )
-from tapegrad.primitives.texts import index_text, shape_text, zeros_text
+from tapegrad.primitives.texts import box_text, index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
@@ -111,7 +111,7 @@ class SetItem(Fixed, Update):
         return put
 
     def quick_text(self, xs: Sequence[str]) -> str:
-        return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}] = {xs[1]}"
+        return f"{xs[0]}{box_text(self.index)} = {xs[1]}"
 
     def scalar_text(self, xs: Sequence[str]) -> str:
         return xs[1]

@@ -44,6 +44,17 @@ def index_text(index: Sequence[Any], shape: tuple[int, ...]) -> str:
     return f"[{', '.join(entries) or '()'}]"
 
 
+def box_text(index: Sequence[Any]) -> str:
+    """`[1:4, 0]`, of arrays of any shape that it fits."""
+    entries = []
+    for k in index:
+        s = slice(k) if isinstance(k, int) else k.as_slice()
+        stop = "" if s.stop is None else s.stop
+        stride = "" if s.step == 1 else f":{s.step}"
+        entries.append(str(k) if isinstance(k, int) else f"{s.start}:{stop}{stride}")
+    return f"[{', '.join(entries) or '()'}]"
+
+
 def _slice(k: Any, extent: int) -> str:
     s = k.as_slice()
     first, last = (0, extent) if s.step > 0 else (extent - 1, None)

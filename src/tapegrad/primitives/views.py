@@ -15,7 +15,7 @@ from tapegrad.ir.traits import Algebra
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
 from tapegrad.primitives.batches import expanded
 from tapegrad.primitives.kinds import At, Fixed, Indexed, Linear, Scatter, StaticIndex, View
-from tapegrad.primitives.texts import index_text, shape_text, zeros_text
+from tapegrad.primitives.texts import box_text, index_text, shape_text, zeros_text
 
 FILLED = 1 << 12  # bytes
 
@@ -290,9 +290,13 @@ class Places(Indexed, Scatter):
 
         return place
 
+    def filling_text(self, out: str, xs: Sequence[str]) -> str:
+        at, y = self.texts(xs[0], xs[1:])
+        return f"{out}{at} = {y}"
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        (out,), (at, y) = outs, self.texts(xs[0], xs[1:])
-        return [f"{out} = {zeros_text(self.shape, call.out.dtype)}", f"{out}{at} = {y}"]
+        zeros = zeros_text(self.shape, call.out.dtype)
+        return [f"{outs[0]} = {zeros}", self.filling_text(outs[0], xs)]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[1:]
@@ -315,7 +319,7 @@ class GetItem(Fixed, Takes):
         return itemgetter(as_numpy(self.index))
 
     def quick_text(self, xs: Sequence[str]) -> str:
-        return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}]"
+        return f"{xs[0]}{box_text(self.index)}"
 
     def scalar_text(self, xs: Sequence[str]) -> str:
         return xs[0]

@@ -70,14 +70,14 @@ class Often:
         if count not in self._bound:
             self._bound[count] = written(self.tape, run_inner, count)
         play = quiet_here(self._bound[count](*played(ready, rest)))
-        are_numbers = not any(x.shape for x in inputs[: len(inputs) - count])
 
         def called(*xs: Any) -> Sequence[Any]:
             if self.compiled is not None:
                 try:
-                    return self.compiled(
-                        *(xs if are_numbers else map(prepared, xs, inputs)), *ready
-                    )
+                    try:
+                        return self.compiled(*xs, *ready)
+                    except BufferError:  # an array that lies otherwise in memory
+                        return self.compiled(*map(prepared, xs, inputs), *ready)
                 except Miss:  # a guard failed, or an index is out of range: NumPy raises the error
                     pass
             self.calls += 1

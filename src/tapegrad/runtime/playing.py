@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -26,16 +26,6 @@ from tapegrad.runtime.entry import Entry, Miss, Text
 
 OFTEN = 1e-4  # seconds between two reports to the variant
 PATIENCE = 8  # misses minus answers after which an entry is dropped
-
-
-def can_be_played(tape: Tape) -> bool:
-    """Whether a call of the tape may be abandoned and repeated, which isn't so if a user's function
-    may have side effects."""
-    return not any(
-        (c.primitive.foreign and not cast(Any, c.primitive).repeatable)
-        or not all(map(can_be_played, c.primitive.tapes))
-        for c in tape.calls
-    )
 
 
 class _OneCall(Driver):

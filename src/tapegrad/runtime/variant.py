@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.backends.numpy.unmasked import can_be_played
 from tapegrad.compiler.packed import pack
 from tapegrad.core import told
 from tapegrad.core.handlers import let_through, quiet
@@ -25,7 +26,7 @@ from tapegrad.ir.tape import Guard, Tape
 from tapegrad.observe.guards.state import State
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
-from tapegrad.runtime.playing import Playing, can_be_played
+from tapegrad.runtime.playing import Playing
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.draws.drawn import Changed, Taken

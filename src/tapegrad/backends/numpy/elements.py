@@ -42,18 +42,43 @@ def left_in_elements(body: Tape, carried: int, stays: Sequence[int]) -> list[int
     made: dict[Operand, Call] = {x: call for call in body.calls for x in call.outs}
     found = []
     for k, x in enumerate(body.outputs[:carried]):
-        call = made.get(x) if is_short(x) and k not in stays else None
-        if call is not None and (_form(call)[0] or _joins(call)):
+        call = made.get(x) if is_short(x) else None
+        if call is None:
+            continue
+        if _at_fixed_places(body, k) if k in stays else _form(call)[0] or _joins(call):
             found.append(k)
     return found
 
 
+def _at_fixed_places(body: Tape, k: int) -> bool:
+    """Whether rounds do nothing to what they carry as number k but write to places of it that don't
+    move."""
+    x = body.outputs[k]
+    for call in reversed(body.calls):
+        if x not in call.outs:
+            continue
+        loop: Any = call.primitive
+        if loop.repeats and _at_fixed_places(loop.body, call.outs.index(x)):
+            x = loop.given(call.operands)[call.outs.index(x)]
+        elif writes_fixed(call):
+            x = call.operands[0]
+        else:
+            return False
+    return x is body.inputs[1 + k]
+
+
+def writes_fixed(call: Call) -> bool:
+    """Whether it writes to a short array, at places that don't move."""
+    is_write = call.primitive.name in WRITES and is_short(call.operands[0])
+    return is_write and len(call.operands) == 2
+
+
 def read_in_elements(body: Tape) -> set[Operand]:
     """The short arrays that some call reads element by element, if it has them in elements."""
-    return {x for c in body.calls if _form(c)[0] or _views(c) for x in c.operands if is_short(x)}
+    return {x for c in body.calls if _form(c)[0] or is_view(c) for x in c.operands if is_short(x)}
 
 
-def _views(call: Call) -> bool:
+def is_view(call: Call) -> bool:
     return isinstance(call.primitive, View) and not isinstance(call.primitive, Moving)
 
 
@@ -149,6 +174,17 @@ class Elements(Lines):
 
     # ---- calls
 
+    def _filled(self, call: Call, name: str, names: Names, depth: int) -> bool:
+        """Whether it has written the result to an array that is alike everywhere else."""
+        named = ["x"] * len(call.operands)
+        if not call.outs[0].shape or not call.primitive.filling_text(name, named):
+            return False
+        self._whole(call.operands, names, depth)
+        xs = [self._name(x, names) for x in call.operands]
+        self._full(name, call, getattr(call.primitive, "fill", 0), depth)
+        self._line(depth, call.primitive.filling_text(name, xs))
+        return True
+
     def _spread(
         self, call: Call, names: Names, uses: Counter[Operand], depth: int, of_sum: int | None
     ) -> list[str] | None:
@@ -163,7 +199,8 @@ class Elements(Lines):
             return [self._kept(x, once, depth) for x in self._summed(call, of_sum, names, depth)]
         held = [x for x in call.operands if x in names.elements]
         joins = _joins(call)
-        if not (held or joins or out in names.wanted):
+        repeats = is_view(call) and call.operands[0].aval.shape == ()  # a number
+        if not (held or joins or repeats or out in names.wanted):
             return None
         found: Any = None
         if joins:
@@ -171,14 +208,15 @@ class Elements(Lines):
                 found = np.full(out.shape, ZERO, object)
                 for x, box in zip(call.operands, p.boxes(*call.operands), strict=True):
                     found[as_numpy(box)] = self._grid(x, names, depth, False)[()]
-        elif held and _views(call):
-            repeats = out.aval.size > held[0].aval.size
-            found = p.evaluate(self._grid(held[0], names, depth, repeats))
+        elif is_view(call) and (held or repeats):
+            (x,) = call.operands
+            found = p.evaluate(self._grid(x, names, depth, out.aval.size > x.aval.size))
         elif p.name == "window" and not held:
             return self._read(call, names, depth)
-        elif p.name == "setitem" and call.operands[0] in held:
+        elif writes_fixed(call) and call.operands[0] in held:
             found, part = [self._grid(x, names, depth, False) for x in call.operands]
-            found[as_numpy(p.index)] = part[()]
+            at = as_numpy(p.index)
+            found[at] = _plus(found[at], part) if p.adds else part[()]
         elif p.name == "sum" and held and held[0].dtype == FLOAT and len(held[0].aval.shape) == 1:
             found = f"({' + '.join([ZERO, *names.elements[held[0]]])})"
         elif out.aval.shape and all(x.aval.shape == () or is_short(x) for x in call.operands):

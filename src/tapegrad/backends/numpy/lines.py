@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.numpy.lives import is_ufunc
 from tapegrad.backends.numpy.numbers import (
     FLOAT,
     FLOATS,
@@ -14,15 +16,24 @@ from tapegrad.backends.numpy.numbers import (
     INTEGER,
     NO,
     TRUE,
+    as_numpys,
     form_of,
     kinds_of,
 )
-from tapegrad.ir.tape import Call, Operand, Var
+from tapegrad.core.values import same_bits
+from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 
 INDENT = "    "
 AS_FLOAT = "float("  # how operators begin that make a float of any number, a step, too
 ZERO = "0.0"
 WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
+
+
+def owned(x: Any, others: Sequence[Any]) -> Any:
+    """An array, copied where it shows the memory of another one, or is one of the others."""
+    flags = x.flags
+    fresh = x.base is None and flags.owndata and flags.c_contiguous
+    return x if fresh and all(x is not y for y in others) else np.array(x, order="C")
 
 
 class Names(dict[Operand, str]):
@@ -128,3 +139,47 @@ class Lines:
             return text
         is_number = call.outs[0].aval.dtype != FLOAT or kinds <= FLOATS or form.startswith(AS_FLOAT)
         return f"({text})" if is_number else f"float({text})"
+
+    def _check(self, guards: Sequence[Guard], names: Names, depth: int) -> None:
+        for guard in guards:
+            name = self._name(guard.operand, names)
+            if guard.expected.dtype.kind == "b":
+                broken = f"not {name}" if guard.expected.value else name
+            else:
+                value = as_numpys(self._numpys(name), guard.operand.aval)
+                broken = f"not {self._global(same_bits)}({value}, {self._global(guard.expected)})"
+            self._line(depth, f"if {broken}: raise Broken({self._global(guard)})")
+
+    def _full(self, name: str, call: Call, fill: Any, depth: int) -> None:
+        """An array like the result, of the same number everywhere."""
+        make = np.empty if fill else np.zeros
+        made = self._global(partial(make, call.out.shape, call.out.dtype))
+        self._line(depth, f"{name} = {made}()")
+        if fill:
+            self._line(depth, f"{name}.fill({self._global(fill)})")
+
+    def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str], depth: int) -> list[str]:
+        """What says the results, which share no memory. Of what is new for sure only the order in
+        memory is looked at."""
+        made = {
+            x
+            for c in tape.calls
+            if is_ufunc(c.primitive) or c.primitive.memory.owns
+            for x in c.outs
+        }
+        names: list[str] = []
+        for x, name in zip(tape.outputs, outs, strict=True):
+            if not x.aval.shape:
+                names.append(name)
+                continue
+            if x in made and name not in names:
+                flags = self._fresh("v")
+                self._line(depth, f"{flags} = {name}.flags")
+                near = f"{flags}.c_contiguous and {flags}.owndata"
+                self._line(depth, f"if not ({near}): {name} = array({name}, order='C')")
+            else:
+                others = "".join(f"{y}, " for y in (*given, *names))
+                value, name = f"{self._global(owned)}({name}, ({others}))", self._fresh("v")
+                self._line(depth, f"{name} = {value}")
+            names.append(name)
+        return names

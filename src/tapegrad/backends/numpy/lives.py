@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -117,48 +117,47 @@ def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operan
     if not last:
         return found
     written: set[Operand] = set()
-    made: dict[int, int] = {}  # where variables come from, by their numbers
+    made: dict[Operand, Call] = {}
+    places: dict[Operand, int] = {}
     for position, call in enumerate(calls):
         primitive: Any = call.primitive
-        made[call.outs[0].id] = position
+        made[call.outs[0]], places[call.outs[0]] = call, position
         if primitive.memory.updates:
             written.add(call.operands[0])
         elif primitive.repeats:
             written.update(primitive.given(call.operands)[: primitive.carried])
     tests: Counter[Operand] = Counter()
     for position in last:
-        pair = _standing(calls, position, made)
-        if pair is None or pair[0] in written:
+        pair = mask_of(calls[position], made)
+        if pair is None or pair[0] in written or _is_large(pair[1]):
             continue
-        both: Any = calls[position].operands[0]
-        zero, nan = cast(tuple[Any, Any], calls[made[both.id]].operands)
+        if pair[1] not in made or not is_ufunc(made[pair[1]].primitive):  # which makes new memory
+            continue
+        both = calls[position].operands[0]
+        zero, nan = made[both].operands
         if uses[both] == uses[nan] == 1:
-            found.update({position: pair, made[both.id]: None, made[nan.id]: None})
+            found.update({position: pair, places[both]: None, places[nan]: None})
             tests[zero] += 1
             if tests[zero] == uses[zero]:
-                found[made[zero.id]] = None
+                found[places[zero]] = None
     return found
 
 
-def _standing(
-    calls: Sequence[Call], position: int, made: dict[int, int]
-) -> tuple[Operand, Operand] | None:
-    """The cotangent and the contribution, which is new memory, of such a call."""
+def mask_of(call: Call, made: Mapping[Operand, Call]) -> tuple[Operand, Var] | None:
+    """The cotangent and the contribution of such a `where`, of what calls have `made`."""
 
-    def operands(x: Any, name: str) -> tuple[Any, ...]:
-        by = calls[made[x.id]] if isinstance(x, Var) and x.id in made else None
+    def operands(x: Operand, name: str) -> tuple[Any, ...]:
+        by = made.get(x)
         return by.operands if by is not None and by.primitive.name == name else ()
 
-    test, zero, x = calls[position].operands
+    test, zero, x = call.operands
     both = operands(test, "logical_and") if _is_zero(zero) else ()
     of = operands(both[0], "equal") if both else ()
     if not of or operands(both[1], "isnan") != (x,) or not _is_zero(of[1]):
         return None
-    if not isinstance(x, Var):
+    if not isinstance(x, Var) or not _is_part(x, call.outs[0]) or x.dtype.kind != "f":
         return None
-    is_new = x.id in made and is_ufunc(calls[made[x.id]].primitive)
-    fits = is_new and _is_part(x, calls[position].out) and x.aval.dtype.kind == "f"
-    return (of[0], x) if fits and not _is_large(x) else None
+    return of[0], x
 
 
 def kept_number(ct: Any, x: Any) -> Any:

@@ -24,6 +24,7 @@ from tapegrad.backends.numpy.lives import (
 )
 from tapegrad.backends.numpy.numbers import of_numbers
 from tapegrad.backends.numpy.rounds import Broken, copied, repeat, whole
+from tapegrad.backends.numpy.unmasked import unmasked
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
 from tapegrad.core.locks import remembered
@@ -49,6 +50,7 @@ class Script:
 
     def __init__(self, tape: Tape, own: Sequence[int] = ()) -> None:
         """The script of a tape that may write to the inputs numbered in `own`."""
+        self.tape = tape
         self.start: list[Any] = []
         self.slots: dict[int, int] = {}  # of variables, by their numbers
         self.inputs = [self._define(var) for var in tape.inputs]
@@ -201,11 +203,17 @@ def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
     if played.function is None:
         played.runs += 1
         if played.runs <= OFTEN:
-            played.script = played.script or Script(tape)
-            results, broken = played.script.run(values)
-            if broken is not None:
-                raise Broken(broken)
-            return results
+            quick = unmasked(tape)
+            while True:
+                bare = None if quick is None or quick.failed else quick
+                wanted, script = tape if bare is None else bare.tape, played.script
+                if script is None or script.tape is not wanted:
+                    script = played.script = Script(wanted)
+                results, broken = script.run(values)
+                if broken is not None:
+                    raise Broken(broken)
+                if bare is None or bare.holds(results):
+                    return results
         played.function, played.script = whole(tape, run_inner), None
     return [*played.function(*map(plain, values))]
 

@@ -19,12 +19,20 @@ the function's arguments and results is NumPy's. A number that is read once has 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.numpy.elements import ROUNDS, Elements, left_in_elements, read_in_elements
+from tapegrad.backends.numpy.elements import (
+    ROUNDS,
+    Elements,
+    is_view,
+    left_in_elements,
+    read_in_elements,
+    writes_fixed,
+)
 from tapegrad.backends.numpy.lines import INDENT, Names
 from tapegrad.backends.numpy.lives import (
     SMALL,
@@ -38,14 +46,14 @@ from tapegrad.backends.numpy.lives import (
     written_over,
 )
 from tapegrad.backends.numpy.numbers import FLOAT, FLOATS, INTEGER, as_number, as_numpys
-from tapegrad.core.values import same_bits
+from tapegrad.backends.numpy.unmasked import unmasked
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import InPlace, in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated, StaticIndex
-from tapegrad.primitives.views import as_numpy
+from tapegrad.primitives.texts import box_text
 
 DEEPEST = 12  # loops in loops; Python has room for 20
 LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
@@ -79,20 +87,26 @@ def whole(
 ) -> Callable[..., tuple[Any, ...]]:
     """A tape as such a function: of its inputs, which it doesn't write to. Where its results are to
     be its caller's `own`, each is row-major and has memory that nothing else shows."""
-    return _Text(run).straight(tape, own)
+    quick = unmasked(tape)
+    exact = cache(lambda: _Text(run).straight(tape, own))
+    if quick is None or quick.failed:
+        return exact()
+    bare = _Text(run).straight(quick.tape, own)
+
+    def played(*xs: Any) -> tuple[Any, ...]:
+        if not quick.failed:
+            results = bare(*xs)
+            if quick.holds(results):
+                return results
+        return exact()(*xs)
+
+    return played
 
 
 def often(tape: Tape, run: Callable[..., list[Any]], last: int) -> Callable[..., Any]:
     """The same for many calls of which the `last` inputs are alike, and results the caller's own:
     a function of these, which makes that of the others. Short arrays are in elements."""
     return _Text(run).bound(tape, last)
-
-
-def owned(x: Any, others: Sequence[Any]) -> Any:
-    """An array, copied where it shows the memory of another one, or is one of the others."""
-    flags = x.flags
-    fresh = x.base is None and flags.owndata and flags.c_contiguous
-    return x if fresh and all(x is not y for y in others) else np.array(x, order="C")
 
 
 def _kind(x: Operand) -> tuple[tuple[int, ...], np.dtype]:
@@ -155,32 +169,6 @@ class _Text(Elements):
         outs = [as_numpys(name, x.aval) for name, x in zip(outs, tape.outputs, strict=True)]
         return "".join(f"{x}, " for x in outs) or "()"
 
-    def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str], depth: int) -> list[str]:
-        """What says the results, which share no memory. Of what is new for sure only the order in
-        memory is looked at."""
-        made = {
-            x
-            for c in tape.calls
-            if is_ufunc(c.primitive) or c.primitive.memory.owns
-            for x in c.outs
-        }
-        names: list[str] = []
-        for x, name in zip(tape.outputs, outs, strict=True):
-            if not x.aval.shape:
-                names.append(name)
-                continue
-            if x in made and name not in names:
-                flags = self._fresh("v")
-                self._line(depth, f"{flags} = {name}.flags")
-                near = f"{flags}.c_contiguous and {flags}.owndata"
-                self._line(depth, f"if not ({near}): {name} = array({name}, order='C')")
-            else:
-                others = "".join(f"{y}, " for y in (*given, *names))
-                value, name = f"{self._global(owned)}({name}, ({others}))", self._fresh("v")
-                self._line(depth, f"{name} = {value}")
-            names.append(name)
-        return names
-
     def _made(self, given: Sequence[str], results: str, name: str) -> Any:
         """The function whose lines are there, of these names."""
         text = "\n".join(
@@ -236,6 +224,8 @@ class _Text(Elements):
             self._hoisted(body.inputs[1 + count :], names, depth)
         if targets:
             self._line(depth, f"{', '.join(targets)} = {', '.join(start)}")
+        if loop.most > 1:
+            self._in_front(body, count, names, depth)
         step = self._fresh("t")
         rounds = f"min(int({heads[0]}), {loop.most})"
         if loop.until:
@@ -265,6 +255,21 @@ class _Text(Elements):
         self.apart = outside
         return found
 
+    def _in_front(self, body: Tape, count: int, names: Names, depth: int) -> None:
+        """Have views of what rounds read, and don't change, in front of them."""
+        fixed: set[Operand] = {*body.inputs[1 + count :]}
+        guarded = {guard.operand for guard in body.guards}
+        calls: list[Call] = []
+        for call in body.calls:
+            is_fixed = all(isinstance(x, Literal) or x in fixed for x in call.operands)
+            if is_fixed and is_view(call) and call.outs[0] not in guarded:
+                calls.append(call)
+                fixed.update(call.outs)
+        if calls:
+            outs = tuple([call.outs[0] for call in calls])
+            front = replace(body, calls=tuple(calls), outputs=outs, guards=())
+            self._body(front, "", names, (), depth)
+
     def _left(self, tape: Tape, names: Names, depth: int, split: Collection[int] = ()) -> list[str]:
         """What says the outputs, of those numbered in `split` their elements."""
         found: list[str] = []
@@ -292,14 +297,17 @@ class _Text(Elements):
         known: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for x in (*known, *tape.inputs):
             self._check(guards.get(x, ()), names, depth)
-        held = {names[x] for x in tape.inputs if x in names}  # what is passed, and what is left
+        held = {*names.values()}  # what is passed or stands in front of rounds, and what is left
         left = {*tape.outputs}
         uses = reads(tape)
         sums = summed_places(tape, uses)
         standing = standing_zeros(tape, uses)
-        parts = added_places(tape, uses, writes.updates)
+        adding = [k for k in writes.updates if not (self.apart and writes_fixed(tape.calls[k]))]
+        parts = added_places(tape, uses, adding)
         totals: dict[int, str] = {}
         for position, call in enumerate(tape.calls):
+            if call.outs[0] in names:
+                continue
             if position in standing:
                 pair = standing[position]
                 elements = self._masked(pair, names, depth) if pair is not None else None
@@ -351,6 +359,8 @@ class _Text(Elements):
                     outs[k] = packed
             elif isinstance(call.primitive, Applied) and len(self.lines) < LONGEST:
                 outs = self._applied(call, names, depth)
+            elif self._filled(call, outs[0], names, depth):
+                pass
             else:
                 self._whole(call.operands, names, depth)
                 value = self._value(call, names, place, (position, writes), depth)
@@ -381,13 +391,12 @@ class _Text(Elements):
         """The name of a sum of parts, to which a part is added where the call is one."""
         if first not in totals:
             totals[first] = self._fresh("v")
-            zeros = self._global(partial(np.zeros, call.out.shape, call.out.dtype))
-            self._line(depth, f"{totals[first]} = {zeros}()")
+            self._full(totals[first], call, 0, depth)
         box = box_of(call)
         if box is not None:
             self._whole(call.operands, names, depth)
-            at = ", ".join(map(str, as_numpy(box))) or "()"
-            self._line(depth, f"{totals[first]}[{at}] += {self._name(call.operands[0], names)}")
+            at = f"{totals[first]}{box_text(box)}"
+            self._line(depth, f"{at} += {self._name(call.operands[0], names)}")
         return totals[first]
 
     def _applied(self, call: Call, names: Names, depth: int) -> list[str]:
@@ -414,16 +423,6 @@ class _Text(Elements):
             outs.append(name)
         return outs
 
-    def _check(self, guards: Sequence[Guard], names: Names, depth: int) -> None:
-        for guard in guards:
-            name = self._name(guard.operand, names)
-            if guard.expected.dtype.kind == "b":
-                broken = f"not {name}" if guard.expected.value else name
-            else:
-                value = as_numpys(self._numpys(name), guard.operand.aval)
-                broken = f"not {self._global(same_bits)}({value}, {self._global(guard.expected)})"
-            self._line(depth, f"if {broken}: raise Broken({self._global(guard)})")
-
     # ---- calls
 
     def _passed(self, call: Call, names: Names) -> list[str]:
@@ -449,7 +448,7 @@ class _Text(Elements):
         quick = self._quick(call, names)
         if box is not None:
             window, _, number = quick.partition(" += ")
-            quick = f"{window}[{', '.join(map(str, as_numpy(box)))}] += {number}"
+            quick = f"{window}{box_text(box)} += {number}"
         if not quick or names[call.operands[0]] == self._name(call.operands[1], names):
             function = self._global(call.primitive.updating())
             quick = f"{function}({', '.join(self._passed(call, names))})"
