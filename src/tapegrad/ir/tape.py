@@ -134,8 +134,7 @@ class Primitive:
         return False
 
     def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
-        """The emitted expression for this dtype. `given` holds the literal operands, None for
-        others."""
+        """The emitted expression for this dtype. `given` holds the literal operands, and Nones."""
         return str(self.scalar)
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
@@ -149,8 +148,7 @@ class Primitive:
         return ""
 
     def filling_text(self, out: str, xs: Sequence[str]) -> str:
-        """Python that writes the result to an array of this name, which holds `fill`, or zeros; ""
-        where the result isn't made so."""
+        """Python that writes the result into `out`, an array of `fill` or zeros; "" if none does."""
         return ""
 
     def scalar_text(self, xs: Sequence[str]) -> str:

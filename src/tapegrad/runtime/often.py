@@ -26,6 +26,7 @@ from tapegrad.core.late import is_loading_machine_code
 from tapegrad.core.locks import remembered
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
+from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.inline import inline_calls
 from tapegrad.runtime.entry import Miss, by_number, compiled_text, played, prepared
 from tapegrad.runtime.tier import Tier
@@ -55,7 +56,7 @@ class Often:
     guard fails."""
 
     def __init__(self, tape: Tape, name: str) -> None:
-        self.tape = inline_calls(tape)
+        self.tape = eliminate_common(inline_calls(tape))
         self.tier = Tier(replace(self.tape, ordered=True), "auto", name)
         self._bound: dict[int, Callable[..., Any]] = {}  # number of last inputs -> function
         self.compiled: Callable[..., list[Any]] | None = None

@@ -43,6 +43,8 @@ from tapegrad.extending.tapes import (
     Literal,
     Loop,
     Tape,
+    batch,
+    inline_calls,
 )
 from tapegrad.scipy.callbacks import joined, may_step
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
@@ -52,6 +54,7 @@ NEAR = 1e-9  # to an end, where an integrand may be infinite
 SLIGHT = 1e-9  # a jump that doesn't count, as a part of what jumps
 NOTHING = 1e-30  # what doesn't count, as a part of what does
 PLACES = 5
+CELLS = 1 << 14  # numbers of all nodes together that are few
 A, B = 3, 4  # which of them the limits are
 
 
@@ -145,9 +148,15 @@ class Integral:
         return found if isinstance(found, tuple) else (found,)
 
     def sums(self, places: Sequence[Any]) -> Tape:
-        """The sums of weights times values: a loop over the nodes."""
-        nodes = places[0]
-        count, outs = nodes.shape[0], self.tape.outputs
+        """The sums of weights times values: of arrays with a row for each node, where these are
+        small, and else a loop over the nodes."""
+        count, outs = places[0].shape[0], self.tape.outputs
+        tape = inline_calls(self.tape)
+        sizes = [x.aval.size for call in tape.calls for x in call.outs]
+        if count * max(sizes, default=1) <= CELLS and not any(
+            c.primitive.tapes for c in tape.calls
+        ):
+            return self.of_rows(places, *batch(tape, [0], count))
         body = Builder("node")
         step = body.input(Aval((), np.dtype(np.int64)))
         kinds = [np.result_type(x.dtype, float) for x in outs]
@@ -169,6 +178,24 @@ class Integral:
         found = builder.call(loop, [rounds, *start, *xs[:2], *xs[PLACES:]])
         pairs = zip(found, outs, strict=True)
         return builder.finish([_of(x, out, builder) for x, out in pairs])
+
+    def of_rows(self, places: Sequence[Any], rows: Tape, have_rows: Sequence[bool]) -> Tape:
+        """The same, of a tape for all nodes."""
+        builder = Builder(f"integral of {self.name}")
+        xs = [builder.input(x.aval) for x in (*places, *self.tape.inputs[1:])]
+        found: list[Any] = []
+        for out, x, has_rows in zip(
+            self.tape.outputs,
+            builder.call(CallTape(rows), [xs[0], *xs[PLACES:]]),
+            have_rows,
+            strict=True,
+        ):
+            shape = (xs[0].shape[0], *out.shape)
+            (x,) = (x,) if has_rows else builder.call(BroadcastTo(shape), [x])
+            (w,) = builder.call(Reshape((shape[0], *[1] * len(out.shape))), [xs[1]])
+            (x,) = builder.call(mul, [w, x])
+            found.append(_of(*builder.call(Sum((0,)), [x]), out, builder))
+        return builder.finish(found)
 
     # ---- the rules
 
