@@ -148,7 +148,7 @@ class Primitive:
         return ""
 
     def filling_text(self, out: str, xs: Sequence[str]) -> str:
-        """Python that writes the result into `out`, an array of `fill` or zeros; "" if none does."""
+        """Python that writes the result into `out`, of `fill` or zeros; "" if it isn't made so."""
         return ""
 
     def scalar_text(self, xs: Sequence[str]) -> str:

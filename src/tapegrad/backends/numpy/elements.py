@@ -175,14 +175,19 @@ class Elements(Lines):
     # ---- calls
 
     def _filled(self, call: Call, name: str, names: Names, depth: int) -> bool:
-        """Whether it has written the result to an array that is alike everywhere else."""
+        """Whether it has written the result to a new array: of zeros, say, or a copy."""
+        p: Any = call.primitive
         named = ["x"] * len(call.operands)
-        if not call.outs[0].shape or not call.primitive.filling_text(name, named):
+        updates = p.memory.updates and p.quick_text(named)
+        if not call.outs[0].shape or not (updates or p.filling_text(name, named)):
             return False
         self._whole(call.operands, names, depth)
         xs = [self._name(x, names) for x in call.operands]
-        self._full(name, call, getattr(call.primitive, "fill", 0), depth)
-        self._line(depth, call.primitive.filling_text(name, xs))
+        if updates:
+            self._line(depth, f"{name} = array({xs[0]})")
+        else:
+            self._full(name, call, getattr(p, "fill", 0), depth)
+        self._line(depth, p.quick_text([name, *xs[1:]]) if updates else p.filling_text(name, xs))
         return True
 
     def _spread(
