@@ -194,7 +194,8 @@ class Integral:
             (x,) = (x,) if has_rows else builder.call(BroadcastTo(shape), [x])
             (w,) = builder.call(Reshape((shape[0], *[1] * len(out.shape))), [xs[1]])
             (x,) = builder.call(mul, [w, x])
-            found.append(_of(*builder.call(Sum((0,)), [x]), out, builder))
+            (x,) = builder.call(Sum((0,)), [x])
+            found.append(_of(x, out, builder))
         return builder.finish(found)
 
     # ---- the rules
