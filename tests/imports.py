@@ -81,6 +81,7 @@ SURFACE = (
         "doctor",
         "elsewhere",
         "estimate",
+        "exploring",
         "extending",
         "flat",
         "jax",

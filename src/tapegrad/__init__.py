@@ -49,7 +49,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.rules import defjvp, defvjp, list_primitives, primitive
     from tapegrad.series import gauss_newton_vp, jet, laplacian
     from tapegrad.settings import cache_info, clear_cache, set_compile, set_num_threads
-    from tapegrad.showing import explain, profile
+    from tapegrad.showing import explain, explore, profile
     from tapegrad.structure import (
         as_linear_operator,
         depends,
@@ -79,6 +79,7 @@ __all__ = [  # without `map` and `range`, which would hide Python's
     "elementwise_grad",
     "eval_shape",
     "explain",
+    "explore",
     "gauss_newton_vp",
     "grad",
     "gradcheck",

@@ -24,6 +24,30 @@ def doctor() -> None:
         raise SystemExit(1)
 
 
+@main.command()
+@click.argument("target", metavar="PROGRAM.PY:FUNCTION")
+@click.argument("arguments", nargs=-1)
+@click.option("-o", "--output", metavar="PAGE.HTML", help="Where to write the page.")
+def explore(target: str, arguments: tuple[str, ...], output: str | None) -> None:
+    """Run a program, and write a page that shows what one of its functions does.
+
+    ARGUMENTS are expressions, in which the program's names are known. Without any, they are those
+    of the last call that the program itself makes of the function or of a derivative of it.
+    """
+    from tapegrad.errors import TapegradError
+    from tapegrad.exploring import explore_program
+
+    path, _, name = target.rpartition(":")
+    if not path or not name:
+        raise click.UsageError("say the program and the function: program.py:f")
+    output = output or f"{name}.html"
+    try:
+        explore_program(path, name, arguments).save(output)
+    except (TapegradError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{output}: open it in a browser")
+
+
 @main.group()
 def cache() -> None:
     """Look at the compiled code that is kept on disk, or remove it."""

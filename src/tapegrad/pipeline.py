@@ -14,12 +14,11 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
-
-import numpy as np
 
 from tapegrad.backends.host import HOST
 from tapegrad.backends.target import Build, one_by_one
@@ -68,6 +67,7 @@ BEFORE: tuple[Pass, ...] = (
     slim_loops,  # a value that the loop doesn't carry needs no carried cotangent
     remove_dead,
 )
+PREPARED: tuple[Pass, ...] = (*BEFORE, tell_roots, tell_softplus)
 
 # After differentiating, on the forward and the reverse half together.
 AFTER: tuple[Pass, ...] = (
@@ -95,13 +95,22 @@ SCARCE = (10.0, 1e4)  # prices of memory, tried in turn where scratch memory is 
 
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
+# Who is shown each pass over a tape: its name, the tape before it, and after it
+shown: ContextVar[Callable[[str, Tape, Tape], Any] | None] = ContextVar("shown", default=None)
+
 
 def run_passes(code: Code, passes: Sequence[Callable[[Code], Code]]) -> Code:
     """Apply passes to a tape or a plan, in order. Under TAPEGRAD_DEBUG each result is verified."""
+    show = shown.get()
+    token = shown.set(None)  # passes inside of these aren't shown; an error ends all of it
     for step in passes:
         before, code = code, step(code)
+        name = getattr(step, "func", step).__name__
+        if show is not None and isinstance(before, Tape) and isinstance(code, Tape):
+            show(name, before, code)
         if DEBUG and code is not before:
-            _verify(code, getattr(step, "func", step).__name__)
+            _verify(code, name)
+    shown.reset(token)
     return code
 
 
@@ -161,16 +170,16 @@ def derive(
 ) -> Tape:
     """The tape of the outputs numbered `keep` and of the cotangents of the inputs `wrt`.
     `checkpoint` says which values loops store for the reverse half."""
-    check_kept(tape := inline_calls(tape), wrt)
-    tape = run_passes(tape, BEFORE)  # calls with custom rules stay: reverse mode uses the rules
-    return reverse(tell_softplus(tell_roots(tape)), wrt, seed, keep, checkpoint=checkpoint)
+    check_kept(tape := run_passes(tape, (inline_calls,)), wrt)
+    backward = partial(reverse, wrt=wrt, seed=seed, keep=keep, checkpoint=checkpoint)
+    return run_passes(tape, (*PREPARED, backward))  # custom rules are used
 
 
 def pushforward(tape: Tape, wrt: Sequence[int], apart: bool = False) -> Tape:
     """The tape of the outputs and their tangents. Its last inputs are the tangents of the inputs
     `wrt`. With `apart` no output is computed from these tangents."""
-    check_kept(tape := inline_calls(tape), wrt)
-    return forward(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt, apart=apart)
+    check_kept(tape := run_passes(tape, (inline_calls,)), wrt)
+    return run_passes(tape, (*PREPARED, partial(forward, wrt=wrt, apart=apart)))
 
 
 def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
@@ -185,20 +194,20 @@ def expansion(tape: Tape, wrt: Sequence[int], order: int) -> Tape:
     load(SERIES)
     from tapegrad.differentiate.taylor import expand
 
-    check_kept(tape := inline_calls(tape), wrt)
-    return expand(tell_softplus(tell_roots(run_passes(tape, BEFORE))), wrt, order)
+    check_kept(tape := run_passes(tape, (inline_calls,)), wrt)
+    return run_passes(tape, (*PREPARED, partial(expand, wrt=wrt, order=order)))
 
 
 def settled(tape: Tape) -> Tape:
     """A tape that won't be differentiated any more: custom rules are inlined, stops of gradients
     dropped, composites expanded."""
-    return expand_composites(drop_stops(inline_custom(tape)))
+    return run_passes(tape, (inline_custom, drop_stops, expand_composites))
 
 
 def playable(tape: Tape) -> Tape:
     """The tape that the first calls play with NumPy: without dead calls. All other passes are left
     to the compiler."""
-    return prune(settled(tape))
+    return run_passes(settled(tape), (prune,))
 
 
 def finished(tape: Tape) -> Tape:
@@ -467,9 +476,12 @@ def written(found: Looped, homes: Allocation, target: Target = HOST) -> Program:
     return program
 
 
-def source_of(tape: Tape) -> str:
-    """The readable source of a tape as a function of its inputs."""
-    return _text(tape).source
+def source_of(tape: Tape, settled: bool = False) -> str:
+    """The readable source of a tape as a function of its inputs. If it is `settled`, as calls run
+    it, which fall back on playing it."""
+    from tapegrad.backends.source.standalone import text_of
+
+    return text_of(schedule(at_its_best(tape) if settled else optimized(tape)), tape).source
 
 
 def scratch_bytes_of(tape: Tape) -> int:
@@ -482,18 +494,3 @@ def numpy_source_of(tape: Tape) -> str:
     from tapegrad.backends.numpy.source import numpy_source
 
     return numpy_source(expand_composites(inline_custom(tape)))
-
-
-def _text(tape: Tape) -> Any:
-    from tapegrad.backends.source.standalone import standalone
-
-    program = schedule(optimized(tape))
-    name = program.scope.fresh(tape.name)
-    names = [program.names[c] for c in program.plan.inputs][: len(tape.free_inputs)]
-    examples = [
-        np.zeros((), v.dtype).item() if v.aval.weak else np.zeros(v.shape, v.dtype)
-        for v in tape.free_inputs
-    ]
-    result: Any = (lambda outputs: outputs[0]) if len(tape.outputs) == 1 else tuple
-    doc = f"The tape {tape.name}."
-    return standalone(program, name, names, examples, tape.captured, result, doc)

@@ -10,6 +10,7 @@ from tapegrad.runtime.transformations import Jit
 
 if TYPE_CHECKING:
     from tapegrad.insight.explaining import Explanation
+    from tapegrad.insight.explorer.page import Exploration
     from tapegrad.insight.profiling import Profile
 
 
@@ -53,6 +54,28 @@ def profile(f: Callable[..., Any], *args: Any, calls: int = 20, **kwargs: Any) -
     `save("trace.json")` for Perfetto.
     """
     return _derived(f).profile(*args, calls=calls, **kwargs)
+
+
+def explore(f: Callable[..., Any], *args: Any, calls: int = 20, **kwargs: Any) -> Exploration:
+    """Call `f` some times, and show on one page what it does. Also a method:
+    `grad(f).explore(*args)`; and a command: `python -m tapegrad explore program.py:f`.
+
+    Parameters
+    ----------
+    f : a function that `grad`, `jit` or another of these has derived, or one written with NumPy,
+        which is taken as `jit(f)`.
+    args, kwargs : its arguments. The calls are made, with all that they do, and one more is traced.
+    calls : how many calls are measured.
+
+    Returns
+    -------
+    An `Exploration`. `save("page.html")` writes the page, one file that needs no network, and in
+    notebooks it is shown. It has the program with time and memory by line; the tape, its loops,
+    their source and machine code, in which lines that belong together are shown together; the tape
+    before and after each pass; its graph; memory over time; kernels beside what this machine does;
+    guards, traces and their causes. The libraries that this takes are in `tapegrad[explore]`.
+    """
+    return _derived(f).explore(*args, calls=calls, **kwargs)
 
 
 def _derived(f: Callable[..., Any]) -> Any:

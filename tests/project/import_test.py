@@ -152,7 +152,7 @@ def test_completion_offers_what_users_import():
     assert {"runtime", "core", "api", "_typing"}.isdisjoint(dir(tapegrad))
     found = {name for name in dir(tapegrad.grad(abs)) if not name.startswith("_")}
     assert found == {
-        *("cache_info", "clear_cache", "compile", "explain", "lower", "profile"),
+        *("cache_info", "clear_cache", "compile", "explain", "explore", "lower", "profile"),
         *("show", "source"),
         *("tape", "tapes"),
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad import ShapeDtype, eval_shape, grad, hessian, hvp, jacobian, jit, vmap
+from tapegrad import ShapeDtype, eval_shape, grad, hessian, hvp, jacobian, jit, pipeline, vmap
 from tapegrad.autograd import grad as autograds
 from tapegrad.errors import ArgumentError, ConversionError, TraceError
 
@@ -290,3 +290,19 @@ def test_mistakes() -> None:
         eval_shape(3, ShapeDtype(3))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="dtype int64, and there is no derivative"):
         grad(waves).compile(ShapeDtype(3, int))
+
+
+def test_plan_and_source_are_those_that_run():
+    """Sums of products are in the order that is least work, with guards."""
+
+    def f(a, b, x):
+        return np.sum((a @ b @ x) ** 2)
+
+    df = grad(f, compile="never")
+    args = np.ones((30, 40)), np.ones((40, 50)), np.ones(50)
+    df(*args)
+    program = pipeline.schedule(pipeline.at_its_best(df.tape))
+    lowered = df.lower(*args)
+    assert str(lowered.plan) == str(program.plan) and "range" in str(lowered.plan)
+    for text in (lowered.source, df.source, df.show()):
+        assert all(kernel.text in text for kernel in program.kernels)

@@ -15,6 +15,7 @@ as `@1`, and below it as `@1 = plan ...`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,24 +41,36 @@ COUNTED = "rows", "columns", "terms"
 
 def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
     """The plan as text. With an allocation it says where each stored cell lives."""
+    return "\n".join([text for text, _ in shown_lines(plan, allocation)])
+
+
+def shown_lines(plan: Plan, allocation: Allocation | None = None) -> list[tuple[str, Step | None]]:
+    """The lines of that text, each with the step that it shows."""
     nested: list[Plan] = []
-    blocks = [_block(plan, nested, allocation)]
-    while len(blocks) <= len(nested):
-        number = len(blocks)
-        blocks.append(f"@{number} = " + _block(nested[number - 1], nested))
-    return "\n\n".join(blocks)
+    lines = _block(plan, nested, allocation)
+    done = 0
+    while done < len(nested):
+        done += 1
+        (head, _), *others = _block(nested[done - 1], nested)
+        lines += [("", None), (f"@{done} = {head}", None), *others]
+    return lines
 
 
-def _block(plan: Plan, nested: list[Plan], allocation: Allocation | None = None) -> str:
+def _block(
+    plan: Plan, nested: list[Plan], allocation: Allocation | None = None
+) -> list[tuple[str, Step | None]]:
     text = _Text(plan, nested)
     ins, outs = (", ".join(map(text.name, cells)) for cells in (plan.inputs, plan.outputs))
-    rows = [(line, "") for line in text.declarations(allocation)]
+    rows: list[tuple[str, str, Step | None]] = [
+        (line, "", None) for line in text.declarations(allocation)
+    ]
     rows += text.lines(plan.steps, "  ")
-    width = min(WIDTH, max((len(left) for left, note in rows if note), default=0))
-    lines = [f"plan {plan.name}({ins}) -> {outs}"]
-    lines += [f"{left:{width}}  # {note}" if note else left for left, note in rows]
-    lines += [f"  status {k}: {failure.what()}" for k, failure in enumerate(plan.failures, start=1)]
-    return "\n".join(lines)
+    width = min(WIDTH, max((len(left) for left, note, _ in rows if note), default=0))
+    return [
+        (f"plan {plan.name}({ins}) -> {outs}", None),
+        *[(f"{left:{width}}  # {note}" if note else left, step) for left, note, step in rows],
+        *[(f"  status {k}: {x.what()}", None) for k, x in enumerate(plan.failures, start=1)],
+    ]
 
 
 def show_step(plan: Plan, step: Step) -> str:
@@ -90,6 +103,7 @@ class _Text:
     names: dict[Cell, str] = field(default_factory=dict)
     indices: dict[Index, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)  # of a name, which is the last taken
 
     def __post_init__(self) -> None:
         for cell in (*self.plan.inputs, *self.plan.outputs, *self.cells()):
@@ -103,8 +117,9 @@ class _Text:
                 yield cell
 
     def fresh(self, wanted: str) -> str:
-        names = (wanted if k == 0 else f"{wanted}{k}" for k in range(len(self.taken) + 1))
+        names = (f"{wanted}{k or ''}" for k in itertools.count(self.counts.get(wanted, 0)))
         name = next(n for n in names if n not in self.taken)
+        self.counts[wanted] = int(name[len(wanted) :] or 0)
         self.taken.add(name)
         return name
 
@@ -136,14 +151,15 @@ class _Text:
 
     # ---- steps
 
-    def lines(self, steps: Sequence[Step], indent: str) -> list[tuple[str, str]]:
+    def lines(self, steps: Sequence[Step], indent: str) -> list[tuple[str, str, Step | None]]:
         """Each step as a line of text and its comment."""
-        rows = []
+        rows: list[tuple[str, str, Step | None]] = []
         for step in steps:
-            rows.append((indent + step.text(self), str(step.src or "")))
+            rows.append((indent + step.text(self), str(step.src or ""), step))
             if isinstance(step, Loop):
                 rows += self.lines(step.body, indent + "  ")
-                self.taken.discard(self.indices.pop(step.index, ""))
+                self.taken.discard(name := self.indices.pop(step.index, ""))
+                self.counts.pop(name.rstrip("0123456789"), None)
         return rows
 
     def number(self, plan: Plan) -> int:

@@ -38,19 +38,25 @@ from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
 
 def show(tape: Tape) -> str:
     """The tape as text."""
+    return "\n".join([text for text, _ in shown_lines(tape)])
+
+
+def shown_lines(tape: Tape) -> list[tuple[str, Call | None]]:
+    """The lines of that text, each with the call that it shows."""
     nested: list[Tape] = []
-    blocks = [_block(tape, nested)]
+    lines = _block(tape, nested)
     done = 0
     while done < len(nested):
         done += 1
-        blocks.append(f"@{done} = " + _block(nested[done - 1], nested))
-    return "\n\n".join(blocks)
+        (head, _), *others = _block(nested[done - 1], nested)
+        lines += [("", None), (f"@{done} = {head}", None), *others]
+    return lines
 
 
-def _block(tape: Tape, nested: list[Tape]) -> str:
+def _block(tape: Tape, nested: list[Tape]) -> list[tuple[str, Call | None]]:
     given = dict(enumerate(tape.names))  # a malformed tape may have fewer names, and still prints
     names = [given.get(k) or f"x{k}" for k in range(len(tape.inputs))]
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[str, str, Call | None]] = []
     free = len(tape.free_inputs)
     for position, var in enumerate(tape.inputs):
         word = "inp" if position < free else "cap"
@@ -58,17 +64,18 @@ def _block(tape: Tape, nested: list[Tape]) -> str:
         open_ = [str(axis) for k, axis in tape.axes if k == position]
         if open_:
             label = f"{names[position]}, axis {' and '.join(open_)} of any length"
-        rows.append((f"  {word:5} {var} : {var.aval}", label))
+        rows.append((f"  {word:5} {var} : {var.aval}", label, None))
     for call in tape.calls:
-        rows.append((f"        {show_call(call, nested)}", _comment(call)))
+        rows.append((f"        {show_call(call, nested)}", _comment(call), call))
     for guard in tape.guards:
         left = f"  guard {guard.operand} = {guard.expected}"
-        rows.append((left, " ".join(filter(None, [str(guard.src or ""), guard.what]))))
-    width = min(56, max((len(left) for left, _ in rows), default=0))
-    lines = [f"tape {tape.name}({', '.join(names)})"]
-    lines += [f"{left:{width}}  # {note}".rstrip() if note else left for left, note in rows]
-    lines.append("  out   " + ", ".join(map(str, tape.outputs)))
-    return "\n".join(lines)
+        rows.append((left, " ".join(filter(None, [str(guard.src or ""), guard.what])), None))
+    width = min(56, max((len(left) for left, *_ in rows), default=0))
+    return [
+        (f"tape {tape.name}({', '.join(names)})", None),
+        *[(f"{x:{width}}  # {note}".rstrip() if note else x, call) for x, note, call in rows],
+        ("  out   " + ", ".join(map(str, tape.outputs)), None),
+    ]
 
 
 def show_call(call: Call, nested: list[Tape] | None = None) -> str:

@@ -122,7 +122,7 @@ class Lowered:
     @property
     def source(self) -> str:
         """The loops as Python source."""
-        return self.tape.source
+        return source_of(self.tape)
 
     def compile(self) -> Any:
         """Wait for the machine code for these shapes, and return the derived function. The next
@@ -136,9 +136,16 @@ class Lowered:
 
 def plan_of(tape: Tape) -> Plan:
     """The plan of a tape."""
-    from tapegrad.pipeline import optimized, schedule
+    from tapegrad.pipeline import at_its_best, schedule
 
-    return schedule(optimized(tape)).plan
+    return schedule(at_its_best(tape)).plan
+
+
+def source_of(tape: Tape) -> str:
+    """These loops as Python."""
+    from tapegrad import pipeline
+
+    return pipeline.source_of(tape, settled=True)
 
 
 def how(variant: Variant) -> str:
@@ -174,7 +181,7 @@ def shown(name: str, variant: Variant) -> str:
     tape = variant.shown
     parts = [f"{name}, {how(variant)}", tape]
     try:
-        parts += [plan_of(tape), tape.source]
+        parts += [plan_of(tape), source_of(tape)]
     except UnsupportedError as error:
         parts.append(f"not compiled: {error}")
     return "\n\n".join(map(str, parts))

@@ -9,6 +9,7 @@ from tapegrad.core.named import Telling
 
 if TYPE_CHECKING:
     from tapegrad.insight.explaining import Explanation
+    from tapegrad.insight.explorer.page import Exploration
     from tapegrad.insight.profiling import Profile
     from tapegrad.runtime.ahead import Lowered
 
@@ -52,6 +53,9 @@ class BoundDerived(Telling):
 
     def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
         return self._function.profile(self._instance, *args, calls=calls, **kwargs)
+
+    def explore(self, *args: Any, calls: int = 20, **kwargs: Any) -> Exploration:
+        return self._function.explore(self._instance, *args, calls=calls, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)

@@ -15,17 +15,14 @@ from tapegrad.core import log
 from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
-from tapegrad.core.named import Telling
 from tapegrad.core.progress import Progress
 from tapegrad.core.request import Names, Request, describe
 from tapegrad.core.told import each_once
-from tapegrad.errors import ArgumentError, GradientError, TapeError, TraceError
-from tapegrad.ir.tape import Tape
+from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.observe.guards.foreign import answers, one_call
 from tapegrad.observe.guards.state import State
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.packages.libraries import not_followed
-from tapegrad.observe.program.source import at_line
 from tapegrad.runtime import relatives
 from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
@@ -40,6 +37,7 @@ from tapegrad.runtime.retracing import (
     warn_of_state,
     what_changed,
 )
+from tapegrad.runtime.shown import Shown, told
 from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
@@ -48,14 +46,12 @@ from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.tracers.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tapegrad.insight.explaining import Explanation
-    from tapegrad.insight.profiling import Profile
     from tapegrad.runtime.ahead import Lowered
 
 PATIENCE = 10.0  # seconds that a thread waits for another one, which may be waiting for it
 
 
-class Derived(Telling):
+class Derived(Shown):
     """A function derived from `f` by a transformation, such as its gradient, or `f` itself
     compiled."""
 
@@ -150,6 +146,8 @@ class Derived(Telling):
         request = self._request(args, kwargs)
         if tracing_depth() or any(isinstance(x, Tracer) for x in request.leaves):
             return self._nested(request)
+        if (tell := told.get()) is not None:
+            tell(self, args, kwargs)
         key = request.key
         self.front.last = None
         known = self.cache.variants(key)
@@ -399,76 +397,6 @@ class Derived(Telling):
         """Forget all tapes and compiled code, and set the counts to zero."""
         self.cache.clear()
         relatives.forget(self.owner, self.path)
-
-    @property
-    def tapes(self) -> list[Tape]:
-        """The tapes in the cache, most recently used first."""
-        return [variant.shown for variant in self.cache.all_variants()]
-
-    @property
-    def tape(self) -> Tape:
-        """The tape that answered the last call of this function, or of one derived in the same way.
-
-        Raises `TapeError` if there was no call yet; use `lower` then.
-        """
-        return self._last().shown
-
-    @property
-    def source(self) -> str:
-        """The loops of the last call's tape as Python source, which numba compiles."""
-        return self.tape.source
-
-    def show(self) -> str:
-        """The variant that answered the last call, as text: how it answers, its tape, its plan and
-        its source."""
-        load(CALLS)
-        from tapegrad.runtime.ahead import shown
-
-        return shown(self.__name__, self._last())
-
-    def _check_outside(self, what: str, instead: str = "") -> None:
-        if tracing_depth():
-            raise TraceError(
-                f"{self.__name__} is {what} inside of a function that is traced{at_line()}. Do it "
-                f"outside{instead}"
-            )
-
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Call this function, and explain how: which variant answered, what was traced and why,
-        which loops of the program stayed loops, and what its lines became. See `tapegrad.explain`.
-        """
-        self._check_outside("explained")
-        self(*args, **kwargs)
-        return self.explained()
-
-    def explained(self) -> Explanation:
-        """The explanation of the last call."""
-        from tapegrad.runtime.ahead import explained
-
-        return explained(self.__name__, self._last(), self.cache)
-
-    def profile(self, *args: Any, calls: int = 20, **kwargs: Any) -> Profile:
-        """Call this function several times, and measure where the time goes. See
-        `tapegrad.profile`."""
-        if calls < 1:
-            raise ArgumentError(f"calls is a number of calls to measure, from 1 up, not {calls}")
-        self._check_outside("profiled")
-        self(*args, **kwargs)
-        from tapegrad.runtime.profiled import profiled
-
-        return profiled(self, self._last(), args, kwargs, calls)
-
-    def _last(self) -> Variant:
-        """The variant that answered the last call."""
-        variants, last = self.cache.all_variants(), self.front.last
-        for variant in variants:
-            if last is None or last in (variant.entry, variant.playing):
-                found: Variant = variant
-                return found
-        raise TapeError(
-            f"{self.__name__} has no tape: it wasn't called yet, or its cache was cleared. Call "
-            "it, or ask lower(...) of it with the arguments of a call"
-        )
 
 
 def called(f: Any, transformation: Transformation, compile: str | None, *args: Any) -> Any:

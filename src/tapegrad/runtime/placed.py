@@ -131,7 +131,13 @@ class Placed(Telling):
         return self._within.explained()
 
     def profile(self, *args: Any, **kwargs: Any) -> Any:
-        found = self._within.profile(self.places, *args, **kwargs)
+        return self._measured(self._within.profile, args, kwargs)
+
+    def explore(self, *args: Any, **kwargs: Any) -> Any:
+        return self._measured(self._within.explore, args, kwargs)
+
+    def _measured(self, measure: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = measure(self.places, *args, **kwargs)
         kwargs.pop("calls", None)
         self(*args, **kwargs)
         return found

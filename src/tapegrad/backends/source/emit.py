@@ -106,6 +106,8 @@ class _KernelEmitter:
         self.steps = steps
         self.name = name
         self.lines: list[str] = []
+        self.step: Step | None = None  # that is being written
+        self.written: list[Step | None] = []  # of each line, which one it was
         self.local: dict[Cell, str] = {}
         self.loops: dict[Index, str] = {}
         self.reads_left: dict[Cell, int] = {}
@@ -148,7 +150,8 @@ class _KernelEmitter:
             listed = lines_of(", ".join(shown), LINE - 4)
             head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
         text = "\n".join([head, *self.lines, ""])
-        return Kernel(self.name, parameters, shown, text, tuple(self.rounds))
+        rounds, written = tuple(self.rounds), tuple(self.written)
+        return Kernel(self.name, parameters, shown, text, rounds, written)
 
     def count_accesses(self, steps: Iterable[Step]) -> list[Cell]:
         """Count how often cells are read and written; and return them."""
@@ -162,6 +165,7 @@ class _KernelEmitter:
 
     def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)
+        self.written.append(self.step)
 
     def loop_line(self, name: str, bounds: str, rounds: bool = False) -> None:
         """The first line of a loop, which may be over rounds."""
@@ -171,13 +175,16 @@ class _KernelEmitter:
     # ---- steps
 
     def body(self, steps: Sequence[Step]) -> None:
+        outer = self.step
         for position, step in enumerate(steps):
+            self.step = step
             if self.depth == self.commented:
                 self._comment(step)
             if isinstance(step, Compute):
                 self._compute(step, steps[position + 1 :])
             else:
                 EMITTED[type(step)](self, step)
+        self.step = outer
 
     def _check_range(self, step: CheckRange) -> None:
         self.line(f"if {self.place(step.flag)}:")
@@ -438,6 +445,7 @@ class _KernelEmitter:
         at = self.views if level < 0 else self.starts[level][0]
         depth = 1 if level < 0 else self.starts[level][2]
         self.lines.insert(at, f"{INDENT * depth}{name} = {view}")
+        self.written.insert(at, None)
         self.views += level < 0
         if level >= 0:
             self.starts[level][1].add(name)

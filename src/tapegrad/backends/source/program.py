@@ -19,7 +19,7 @@ from tapegrad.ir.affine import Index
 from tapegrad.ir.allocation import Allocation, Slot
 from tapegrad.ir.cells import Cell
 from tapegrad.ir.plan import Plan, segments
-from tapegrad.ir.steps import PythonCall
+from tapegrad.ir.steps import PythonCall, Step
 from tapegrad.ir.tape import Literal, dtype_name
 
 LINE = 96  # the width that source is kept to
@@ -32,13 +32,15 @@ Axes = Sequence[tuple[int, int]]  # each with the number of its input
 @dataclass
 class Kernel:
     """One compiled function: its name, its parameters, and its source. `rounds` tells of each `for`
-    in it, in order, whether it goes over the rounds of a loop on the tape."""
+    in it, in order, whether it goes over the rounds of a loop on the tape; `steps` has for each
+    line of its body the step of the plan that wrote it."""
 
     name: str
     parameters: list[Cell | Slot | Index]
     names: list[str]
     text: str
     rounds: tuple[bool, ...] = ()
+    steps: tuple[Step | None, ...] = ()
 
     @property
     def chunks(self) -> int:

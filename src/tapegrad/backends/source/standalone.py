@@ -31,6 +31,7 @@ from tapegrad.core.arrays import computed_in, in_kernels, is_half
 from tapegrad.core.trees import is_number, is_traced
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.cells import Cell
+from tapegrad.ir.tape import Tape
 
 _STALE = (
     "this function was traced where something held that doesn't hold for these arguments, so its "
@@ -61,6 +62,19 @@ class Text:
                 self.compiling.strip() + "\n",
             ]
         )
+
+
+def text_of(program: Program, tape: Tape) -> Text:
+    """The text of a tape's program, as a function of the tape's inputs."""
+    name = program.scope.fresh(tape.name)
+    names = [program.names[c] for c in program.plan.inputs][: len(tape.free_inputs)]
+    examples = [
+        np.zeros((), v.dtype).item() if v.aval.weak else np.zeros(v.shape, v.dtype)
+        for v in tape.free_inputs
+    ]
+    result: Any = (lambda outputs: outputs[0]) if len(tape.outputs) == 1 else tuple
+    doc = f"The tape {tape.name}."
+    return standalone(program, name, names, examples, tape.captured, result, doc)
 
 
 def standalone(

@@ -1,0 +1,229 @@
+"""The page: one HTML file with all that it shows, which needs no server and no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+from tapegrad.core.values import Source
+from tapegrad.errors import UnsupportedError
+from tapegrad.insight.explaining import SECTIONS, Explanation
+from tapegrad.insight.explorer.graph import HEIGHT, WIDTH, drawing
+from tapegrad.insight.explorer.links import Linked, linked, numbered
+from tapegrad.insight.explorer.machine import Listing, listings
+from tapegrad.insight.explorer.passes import Stage, compared, seen
+from tapegrad.insight.explorer.program import Shown, colours, program
+from tapegrad.insight.profiling import Profile
+from tapegrad.ir.memory import live_bytes
+from tapegrad.ir.tape import Guard, Tape
+from tapegrad.pipeline import at_its_best, schedule
+
+NEEDED = "tapegrad's explorer needs {}. Install it with: pip install 'tapegrad[explore]'"
+BUFFERS = 40  # which are listed, the largest ones
+FRAME = "width:100%;height:820px;border:1px solid #8884;border-radius:8px"
+
+
+class Exploration:
+    """What `explore` returns: a page that shows what a derived function does.
+
+    `save("page.html")` writes it, `html` is its text, and in notebooks it is shown. `to_dict()` has
+    what it shows.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the page shows, as it is in the page."""
+        return self._data
+
+    @property
+    def html(self) -> str:
+        """The page, in one file."""
+        return _rendered(self._data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file, which any browser opens."""
+        text = self.html
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def __repr__(self) -> str:
+        return f"<the page of {self._data['name']}: save('page.html') writes it>"
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self.html)}" style="{FRAME}"></iframe>'
+
+
+def check_installed() -> None:
+    """Raise ImportError, with what to do, where a library is missing that pages take."""
+    try:
+        import jinja2  # noqa: F401
+        import pygments  # noqa: F401
+    except ImportError as error:
+        raise ImportError(NEEDED.format(error.name)) from None
+
+
+def explored(
+    tape: Tape,
+    explanation: Explanation,
+    profile: Profile,
+    lowered: Callable[[], Tape],
+    kernels: Mapping[str, bytes],
+) -> Exploration:
+    """The page of calls that a tape answers. `lowered` makes a settled tape for such a call, whose
+    passes are shown; `kernels` is the machine code, as far as there is some."""
+    best, calls = numbered(at_its_best(tape))
+    try:
+        made = schedule(best)
+    except UnsupportedError:
+        made = None
+    found = linked(best, calls, made)
+    _, stages = seen(lambda: at_its_best(lowered()))
+    lines = program(_sources(found, stages))
+    place = {(x.file, x.number): k for k, x in enumerate(lines)}
+
+    def at(src: Source | None) -> int:
+        return -1 if src is None else place.get((src.file, src.line), -1)
+
+    return Exploration(
+        {
+            "name": explanation.function,
+            "answered": explanation.answered,
+            "program": _program(lines, profile),
+            "calls": [at(call.src) for call in calls],
+            "reverse": [int(call.is_cotangent) for call in calls],
+            "tape": [[text, _number(call)] for text, call in found.tape],
+            "steps": found.steps,
+            "plan": [[text, _number(step)] for text, step in found.plan],
+            "source": found.source,
+            "kernels": len(made.kernels) if made is not None else 0,
+            "stages": _stages(stages, at),
+            "graph": _graph(best),
+            "machine": _machine(kernels),
+            "memory": _memory(best, profile),
+            "speed": _speed(profile),
+            "why": [[title, getattr(explanation, name)] for name, title in SECTIONS.items()],
+            "guards": [_guard(guard, at) for guard in best.guards],
+        }
+    )
+
+
+def _number(found: int | None) -> int:
+    return -1 if found is None else found
+
+
+def _sources(found: Linked, stages: Sequence[Stage]) -> list[Source]:
+    """The lines of the program on the tape and on those before, as they come."""
+    calls = [*found.calls, *[call for stage in stages[:1] for call in stage.before.calls]]
+    return [call.src for call in calls if call.src is not None]
+
+
+def _program(lines: Sequence[Shown], profile: Profile) -> list[Any]:
+    """Each line with its seconds, those in reverse, whether that is estimated, and its bytes of the
+    memory at the peak."""
+    taken = {x.line: x for x in profile.lines}
+    rows: list[Any] = []
+    for x in lines:
+        name = str(Source(x.file, x.number)) if x.number else os.path.basename(x.file)
+        line = taken.get(name) if x.number else None
+        cost = 0.0, 0.0, False, 0
+        if line is not None:
+            cost = line.seconds, line.backward, line.estimated, line.nbytes
+        rows.append([name, x.number, x.html, *cost])
+    return rows
+
+
+def _stages(stages: Sequence[Stage], at: Callable[[Source | None], int]) -> dict[str, Any]:
+    """The passes, with the lines of their tapes by number: most are those of other tapes, too."""
+    numbers: dict[tuple[str, int], int] = {}
+    found = []
+    for name, before, after in stages:
+        sides = []
+        if before is not after and before != after:
+            for rows in compared(before, after):
+                own = [numbers.setdefault((x.text, at(x.src)), len(numbers)) for x in rows]
+                sides.append([own, [k for k, x in enumerate(rows) if x.changed]])
+        found.append([name.removeprefix("_"), len(before), len(after), sides])
+    return {"lines": list(numbers), "passes": found}
+
+
+def _graph(tape: Tape) -> dict[str, Any]:
+    found = drawing(tape)
+    return {
+        "size": [WIDTH, HEIGHT],
+        "nodes": [[round(x.x), round(x.y), x.label, _number(x.call), x.lane] for x in found.nodes],
+        "edges": found.edges,
+        "lanes": [[x.name, int(x.is_reverse), *map(round, x[2:])] for x in found.lanes],
+    }
+
+
+def _machine(kernels: Mapping[str, bytes]) -> dict[str, Any]:
+    found: Sequence[Listing] = []
+    note = "" if kernels else "NumPy plays this function: there is no machine code yet."
+    try:
+        found = listings(kernels) if kernels else ()
+    except ImportError as error:
+        note = NEEDED.format(error.name)
+    return {"note": note, "kernels": found}
+
+
+def _memory(tape: Tape, profile: Profile) -> dict[str, Any]:
+    return {
+        "live": live_bytes(tape),
+        "half": [int(call.is_cotangent) for call in tape.calls],
+        "report": profile.memory,
+        "buffers": profile.buffers[:BUFFERS],
+    }
+
+
+def _speed(profile: Profile) -> dict[str, Any]:
+    """The parts of a call, and what the machine does at most."""
+    parts = [x._asdict() | {"flops": _known(x.flops)} for x in profile.parts]
+    return {
+        "seconds": profile.seconds,
+        "calls": profile.calls,
+        "nbytes": profile.nbytes,
+        "flops": _known(profile.flops),
+        "bandwidth": profile.bandwidth,
+        "peak": profile.peak,
+        "parts": parts,
+    }
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
+
+
+def _guard(guard: Guard, at: Callable[[Source | None], int]) -> list[Any]:
+    where = "" if guard.src is None else str(guard.src)
+    return [f"{guard.operand} = {guard.expected}", guard.what, where, at(guard.src)]
+
+
+def _rendered(data: dict[str, Any]) -> str:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    folder = resources.files(__package__)
+
+    def text(name: str) -> str:
+        return (folder / name).read_text(encoding="utf-8")
+
+    packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
+    template = Environment(autoescape=True).from_string(text("template.html"))
+    return template.render(
+        name=data["name"],
+        answered=data["answered"],
+        style=Markup(text("page.css")),
+        light=Markup(colours(dark=False)),
+        dark=Markup(colours(dark=True)),
+        script=Markup(text("page.js")),
+        data=base64.b64encode(packed).decode(),
+    )
