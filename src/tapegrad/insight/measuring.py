@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.values import Source
 from tapegrad.ir.plan import Recurrence, is_parallel, segments
-from tapegrad.ir.steps import Gemm, PythonCall, Step
+from tapegrad.ir.steps import Gemm, PythonCall, Routine, Step
 from tapegrad.ir.tape import Call, Tape, Var
-from tapegrad.schedule.cost import each, moved, work_once
+from tapegrad.schedule.cost import PRODUCT, each, moved, work_once
 
 if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
@@ -107,7 +107,8 @@ class Known:
         for step in steps:
             for leaf, rounds in each(step, made=self.made):
                 src = leaf.src or _made_for(leaf) or getattr(step, "src", None)
-                found[src] += rounds * (work_once(leaf) + moved(leaf))
+                once = _of_library(leaf) if isinstance(leaf, Routine) else work_once(leaf)
+                found[src] += rounds * (once + moved(leaf))
         return dict(found)
 
 
@@ -190,6 +191,14 @@ def of_ticks(timed: Timed, alone: Timed | None, threads: int, known: Known) -> l
     clock = cost * len(timed.ticks)
     rest = max(timed.seconds - clock - sum(x.part.seconds for x in found), 0.0)
     return [*found, Measured(Part(OUTSIDE, timed.seconds - rest, rest, ()), [])]
+
+
+def _of_library(routine: Routine) -> float:
+    """What a library's routine is expected to cost: a third of the product of its matrices."""
+    matrices = {cell.root for cell, _, _ in routine.accesses() if len(cell.root.shape) > 1}
+    return sum(
+        math.prod(x.shape) * min(x.shape[-2:]) * x.dtype.itemsize * PRODUCT / 3 for x in matrices
+    )
 
 
 def _made_for(step: Any) -> Source | None:
