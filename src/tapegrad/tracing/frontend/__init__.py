@@ -1,7 +1,8 @@
-"""What stands for NumPy's functions, and others', on traced arrays: each where it is declared.
+"""The front end: implementations of functions of NumPy and other libraries on traced arrays.
 
-The front end is generous, as NumPy is: it normalises axes, keeps dimensions, promotes dtypes and
-handles 0-d and 1-d cases, so that primitives can be strict.
+Each is declared where it is written. The front end is as generous as NumPy: it normalises axes,
+keeps dimensions, promotes dtypes and handles 0-d and 1-d cases, so that primitives can be
+strict.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ dispatch.varying, dispatch.look = appended.made, appended.look
 dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 functions.declare_all()
-answering.declare_all()  # what it has for some of the same names counts
+answering.declare_all()  # its rows for some of the same names take precedence
 polynomials.declare_all()
 methods.declare_all()
 mathematics.declare_all()

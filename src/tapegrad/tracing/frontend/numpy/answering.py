@@ -1,9 +1,10 @@
-"""NumPy's functions that don't ask their arguments, as the user's code calls them in a trace.
+"""Replacements, during a trace, for NumPy functions that don't dispatch on their arguments.
 
-What makes arrays makes them as NumPy does, and what comes of it can be filled with traced values
-(`tracing/memory/made.py`): arrays of all kinds that hold one number, and of the others those of
-reals. Integers and booleans that come with their contents, which index and choose, stay plain.
-Lists of traced values are stacked, for every function that takes an array in their place.
+Functions that make arrays return NumPy's result as a *made array*, which can be filled with traced
+values (`tracing/memory/made.py`): arrays of any kind that hold one number, and others if they are
+of real numbers. Integers and booleans that are made with their contents, as indices and masks are,
+stay plain. Lists of traced values are stacked, in every function that takes an array in their
+place.
 """
 
 from __future__ import annotations
@@ -42,27 +43,28 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
 def has_traced(x: Any) -> bool:
-    """Whether a traced value is in nested lists, besides made arrays."""
+    """Whether nested lists hold a traced value other than a made array."""
     if isinstance(x, (list, tuple, collections.deque)):
         return any(map(has_traced, x))
     return stands_for_labelled(x) or (isinstance(x, Tracer) and not is_made(x))
 
 
 def unmade(x: Any) -> Any:
-    """Nested lists with plain arrays for made ones."""
+    """Nested lists with made arrays replaced by their plain ones."""
     if type(x) is MadeTracer:
         return x._value if is_made(x) else x
     return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
 
 
 def stacked(x: Any) -> Any:
-    """A list with traced values as an array."""
+    """A list with traced values as an array; other objects unchanged."""
     x = list(x) if type(x) is collections.deque else x
     return dispatch.as_operand(x) if _is_sequence(x) and has_traced(x) else x
 
 
 def _is_sequence(x: Any) -> bool:
-    """Whether NumPy makes an array of the elements of this list or tuple, named ones too."""
+    """Whether NumPy converts this list or tuple to an array of its elements; named tuples are
+    included."""
     kind: Any = type(x)
     if not isinstance(x, (list, tuple)) or hasattr(kind, "__array__"):
         return False
@@ -76,14 +78,14 @@ def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
     return make(trace, x, filled) if is_traceable(x.dtype) and x.flags.writeable else x
 
 
-# ---- what makes arrays
+# ---- functions that make arrays
 
 
-MAKERS: dict[str, Callable[..., Any]] = {}  # what answers them, by their names
+MAKERS: dict[str, Callable[..., Any]] = {}  # replacements by the names of NumPy's functions
 
 
 def _makes(numpys: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare what answers a function of NumPy's that makes arrays, and others of these names."""
+    """Declare the replacement for a NumPy function that makes arrays, also under `names`."""
 
     def declared(answer: Callable[..., Any]) -> Callable[..., Any]:
         made: Callable[..., Any] = functools.wraps(numpys)(unobserved(answer))
@@ -96,8 +98,8 @@ def _makes(numpys: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[
 def _making(
     function: Callable[..., Any], kinds: str, *names: str, arrays: int = 0, filled: bool = False
 ) -> Callable[..., Any]:
-    """A function whose result may be filled with traced values, if it is of one of these kinds; it
-    may be `filled` with one number, and its first so many arguments are `arrays`."""
+    """The replacement for `function` that returns a made array if the result's dtype is of one of
+    these kinds. The result is `filled` with one number; the first `arrays` arguments are arrays."""
 
     @_makes(function, *names)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +110,7 @@ def _making(
     return made
 
 
-# What an empty array holds is anyone's guess: zeros will do
+# The contents of an empty array are undefined: zeros are as good.
 _making(np.zeros, "fciub", "empty", filled=True)
 _making(np.ones, "fciub", filled=True)
 _making(np.zeros_like, "fciub", "empty_like", arrays=1, filled=True)
@@ -149,7 +151,7 @@ def _plain_whole(x: Any) -> Any:
 
 
 def _counted(start: Any = 0, stop: Any = None, step: Any = 1) -> Any:
-    """`np.arange` of real numbers. How many there are is guarded."""
+    """`np.arange` of traced real numbers. Their count is guarded."""
     if stop is None:
         start, stop = 0.0, start
     start, stop, step = (dispatch.as_operand(x) for x in (start, stop, step))
@@ -172,12 +174,13 @@ def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kw
     return _kept(np.zeros(shape, dtype, kwargs.get("order") or "C"), "fciub")
 
 
-# ---- arrays of what isn't one yet
+# ---- arrays of other objects
 
 
 def _come_of(x: Any, found: np.ndarray, own: bool = False) -> Any:
-    """What NumPy makes of `x`, which isn't traced: that itself, another view of it, or an array of
-    its `own`, which may be filled. One in memory that others have is left plain."""
+    """The value of NumPy's array `found`, converted from an untraced `x`: `x` itself, another view
+    of it, or an `own` copy, which may be filled. Arrays in memory that other objects hold stay
+    plain."""
     plain = unmade(x)
     if found is plain:
         return x
@@ -195,7 +198,7 @@ _LENDING = ("__array__", "__array_interface__", "__array_struct__")
 
 
 def _elements(flat: Flat) -> Any:
-    """As NumPy makes an array of `x.flat`: a view, where the elements lie in order."""
+    """`x.flat` as an array, as NumPy makes it: a view if the elements are contiguous."""
     x = flat._x
     value, elements = x._read()[1], x.reshape(-1)
     view = value is None or np.may_share_memory(np.asarray(value.flat), value)
@@ -225,7 +228,7 @@ def array(
         return objects_of(object, copy=copy, ndmin=ndmin, **kwargs)
     if not has_traced(object):
         plain = unmade(object)
-        with observed():  # objects are asked for what they hold
+        with observed():  # objects' own methods return their contents
             new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
         return _come_of(object, new, own=bool(copy))
     made = from_contents(trace, object, dtype)
@@ -242,7 +245,7 @@ def _is_object(dtype: Any) -> bool:
 
 
 def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes an array of what isn't one yet."""
+    """The replacement for a function that converts other objects to arrays."""
 
     @_makes(function)
     def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -264,8 +267,8 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_order(x: Any, order: str) -> Any:
-    """An array that lies in this order: itself, if it does so, else a copy. Where it isn't known
-    how it lies, a write to one of the two is an error once the other is read."""
+    """`x` itself if it is in this memory order, else a copy. Where the order of `x` isn't known,
+    reading one of the two after a write to the other is an error."""
     if not isinstance(x, Tracer) or letter(order) == "K":
         return x
     asked = order_of(x, order)
@@ -278,7 +281,7 @@ def in_order(x: Any, order: str) -> Any:
 
 
 def order_of(x: Any, order: str) -> str:
-    """The order that this means for an array: "A" is the one in which it lies."""
+    """The concrete memory order of an array: "A" means the present one."""
     order, plain = letter(order), np.empty
     plain(0, order="C" if order in ("K", "A") else order)  # type: ignore[call-overload]  # NumPy's own error
     return ("F" if _lies(x, "F") and not _lies(x, "C") else "C") if order == "A" else order
@@ -293,7 +296,8 @@ asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
 
 
 def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:
-    """np.ascontiguousarray, np.asfortranarray: itself, if it lies so; else a copy."""
+    """The replacement for np.ascontiguousarray or np.asfortranarray: the array itself if it is in
+    this order, else a copy."""
 
     @_makes(function)
     def arranged(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -346,7 +350,7 @@ def fromiter(iter: Any, dtype: Any, count: Any = -1, *, like: Any = None) -> Any
 
 
 class Joining:
-    """np.r_ and np.c_."""
+    """The replacement for `np.r_` or `np.c_`."""
 
     def __init__(self, numpys: Any) -> None:
         self._numpys = numpys
@@ -368,9 +372,8 @@ _PLACES = (int, slice, type(None), type(Ellipsis), np.ndarray, np.integer, Trace
 
 
 def _gathered(x: np.ndarray, key: Any) -> Tracer | None:
-    """A plain array, as a traced one, that traced integers index: which elements that gives is
-    followed, and not taken for granted. Which are asked for by a mask says how many, so it is,
-    unless that varies."""
+    """A plain array indexed by traced integers, as a traced one; None if it stays plain. The
+    elements then depend on the index without a guard. For a mask that varies in its count, too."""
     places = key if type(key) is tuple else (key,)
     traced = [k for k in places if isinstance(k, Tracer) and not is_made(k)]
     if not traced or not is_traceable(x.dtype) or not all(isinstance(k, _PLACES) for k in places):
@@ -388,7 +391,8 @@ dispatch.gathered = _gathered
 @functools.wraps(np.take)
 @unobserved
 def take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-    """It asks its first argument alone."""
+    """np.take with a traced index, which NumPy doesn't dispatch on: it asks the first argument
+    alone."""
     a, indices = (dispatch.as_operand(x) if has_traced(x) else x for x in (a, indices))
     if isinstance(indices, Tracer) and not isinstance(a, Tracer):
         traced = _gathered(np.asarray(a), indices)
@@ -411,7 +415,7 @@ _by_numpys_code = borrowed(np.piecewise)
 @functools.wraps(np.piecewise)  # type: ignore[arg-type]
 @unobserved
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of a plain array its functions may still return traced values."""
+    """np.piecewise. The functions may return traced values of a plain array, too."""
     trace = current_trace()
     if trace is not None and (is_made(x) or not isinstance(x, Tracer)):
         x = from_contents(trace, x)
@@ -428,7 +432,7 @@ _TYPES = (type, str, np.dtype)
 
 
 def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
-    """An answer that takes what NumPy's function takes, and no more."""
+    """A replacement with the signature of NumPy's function."""
 
     @functools.wraps(answer)
     @unobserved
@@ -450,7 +454,7 @@ def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     for name, answer in MAKERS.items():
         declare(np, name, _as_numpys(getattr(np, name), answer))
     for name in ("r_", "c_"):

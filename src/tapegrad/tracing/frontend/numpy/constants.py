@@ -1,11 +1,11 @@
-"""What is done with made arrays: NumPy does it at once, where nothing traced takes part.
+"""Operations on made arrays: NumPy does them at once where nothing traced takes part.
 
-These are the doors to the front end. A call whose arguments are made arrays, numbers and arrays
-from outside is NumPy's own, on the plain arrays; what it makes is a made array again, and scalars
-are plain. So every function of NumPy's works there, with its own errors. If the result shows a part
-of an argument, the call is made once more on tracers of a trace that nobody keeps: they say which
-views lead from one to the other. Where a traced value takes part the front end gets tracers that
-show the made arrays.
+This is the entry to the front end. A call whose arguments are made arrays, numbers and captured
+arrays is NumPy's own, on the plain arrays. New arrays that it returns are made arrays; scalars are
+plain. So all of NumPy's functions work on made arrays, with NumPy's own errors. If the result is a
+view of an argument, the call is repeated on tracers of a throwaway trace, which shows the views
+that lead from the argument to the result. Where a traced value takes part, the front end gets
+tracers that show the contents of the made arrays.
 """
 
 from __future__ import annotations
@@ -66,21 +66,22 @@ _CHANGING = frozenset(
 
 
 class _Traced(Exception):
-    """Something traced takes part, or a function of the user's that may bring it in."""
+    """Something traced takes part, or a user's function, which may return a traced value."""
 
 
 class _Shows(Exception):
-    """The result, `found`, shows a part of a made array."""
+    """The result `found` shares memory with a made array."""
 
     def __init__(self, found: Any) -> None:
         self.found = found
 
 
-# ---- what is plain
+# ---- calls without traced values
 
 
 class _Given:
-    """The arguments of a call, with plain arrays for the made ones, which are noted."""
+    """The arguments of a call, with made arrays replaced by plain ones. `made` and `outside` list
+    the made and the captured arrays."""
 
     def __init__(self) -> None:
         self.made: list[MadeTracer] = []
@@ -108,7 +109,7 @@ class _Given:
         return x
 
     def wrapped(self, x: Any) -> Any:
-        """A result, as the program gets it."""
+        """A result as the program gets it: new arrays as made arrays."""
         if self._shows(x):
             raise _Shows(x)
         return self._wrapped(x)
@@ -120,7 +121,7 @@ class _Given:
             return False
         shown = [y for y in self.made if np.may_share_memory(x, y._value)]
         if any(y.dtype.kind == "c" and x.dtype.kind == "f" for y in shown):
-            raise _Traced  # a part of complex numbers
+            raise _Traced  # the real or imaginary parts of a complex array
         return bool(shown)
 
     def _wrapped(self, x: Any) -> Any:
@@ -135,8 +136,8 @@ class _Given:
         return self.kept(x)
 
     def kept(self, x: np.ndarray) -> Any:
-        """A new array: it may be filled with traced values if it is of reals, or of what it was
-        made of."""
+        """A new array, as a made array if it is real or complex, or has the dtype of a made
+        argument."""
         trace = current_trace()
         if trace is None or not is_traceable(x.dtype) or not x.flags.writeable:
             return x
@@ -146,7 +147,7 @@ class _Given:
 
 
 def remembered(x: Any) -> np.ndarray:
-    """The plain array of one that an earlier trace has made, which somebody has kept."""
+    """The plain array of a made array from an earlier trace, which an object has kept."""
     note_remembered(x._value)
     value: np.ndarray = x._value
     return value
@@ -164,7 +165,7 @@ _NOT = object()
 def _plainly(
     func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Any]
 ) -> Any:
-    """What NumPy makes of made and plain arrays; `_NOT` if something traced takes part."""
+    """NumPy's result for made and plain arrays; `_NOT` if something traced takes part."""
     given = _Given()
     try:
         plain = [given.plain(x) for x in args]
@@ -185,13 +186,14 @@ def _plainly(
             x._changed()
     try:
         return given.wrapped(found)
-    except _Traced:  # real parts of complex arrays, which are views that aren't followed
+    except _Traced:  # real parts of complex arrays: such views aren't followed
         return _NOT
 
 
 @cache
 def _names_of(f: Any) -> tuple[str, ...]:
-    """The names of a function's arguments by place; none of one in C that doesn't tell them."""
+    """The names of a function's positional arguments; empty for a C function without a
+    signature."""
     try:
         found = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -201,8 +203,8 @@ def _names_of(f: Any) -> tuple[str, ...]:
 
 
 def _with_named_out(names: Sequence[str], args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments, of which these are the names by place, with `out`, and those behind it, by
-    their names."""
+    """The positional arguments up to `out`, and `out` and later ones by keyword. `names` are those
+    of the positions."""
     at = names.index("out") if "out" in names else len(args)
     if not at < len(args) <= len(names):
         return args, kwargs
@@ -210,7 +212,7 @@ def _with_named_out(names: Sequence[str], args: Any, kwargs: Any) -> tuple[Any, 
 
 
 def _is_among(args: Sequence[Any]) -> bool:
-    """Whether made arrays are among some arguments, or in lists there."""
+    """Whether made arrays are among arguments, or in lists there."""
     for x in args:
         kind = type(x)
         if kind is MadeTracer or ((kind is list or kind is tuple) and _is_among(x)):
@@ -219,7 +221,7 @@ def _is_among(args: Sequence[Any]) -> bool:
 
 
 def _shown(x: Any) -> Any:
-    """An argument for the front end."""
+    """An argument for the front end: a made array as a tracer that shows its contents."""
     kind = type(x)
     if kind is MadeTracer:
         if not is_made(x):
@@ -231,8 +233,8 @@ def _shown(x: Any) -> Any:
 
 
 def _leaving(x: Any) -> Any:
-    """What the front end made of shown arrays, as the program gets it: its views of made arrays are
-    made ones too. Where a traced value says of which part, the array is traced from here on."""
+    """The front end's result for shown arrays, as the program gets it. Views of made arrays become
+    made arrays. If a traced value selects the part, the whole array is traced from here on."""
     kind = type(x)
     if isinstance(x, (list, tuple)):
         parts = list(map(_leaving, x))
@@ -256,7 +258,7 @@ def _shares(x: Any, y: np.ndarray) -> bool:
 
 
 class _Apart:
-    """A trace that nobody keeps, on which a call shows by which views its result comes."""
+    """A throwaway trace on which a call shows the views that lead to its result."""
 
     def __init__(self) -> None:
         self.trace = Trace(Builder("views"))
@@ -271,8 +273,9 @@ class _Apart:
         return kind([self.taken(part) for part in x]) if kind in (list, tuple) else x
 
     def back(self, x: Any, found: Any) -> Any:
-        """What the front end makes of a call, `x`, beside what NumPy does. A part that it doesn't
-        know as a view is plain, as if code that isn't traced had asked for it."""
+        """The program's value for NumPy's result `found`, where the front end's result is `x`. A
+        part that the front end doesn't know as a view is plain, as if untraced code had requested
+        it."""
         kind = type(found)
         if kind is list or kind is tuple:
             known = x if isinstance(x, (list, tuple)) and len(x) == len(found) else found
@@ -310,7 +313,7 @@ def _views(
     return apart.back(known, found)
 
 
-# ---- the doors
+# ---- the entries
 
 
 def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -352,7 +355,7 @@ def _met(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any])
 
 
 def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
-    """The door of NumPy's other functions, which `call_function` knows."""
+    """The entry for NumPy's other functions, which `call_function` executes."""
 
     def function(func: Any, args: Any, kwargs: Any) -> Any:
         if among(args) or (kwargs and among(kwargs.values())):
@@ -398,7 +401,7 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
     names = METHODS[name].form.names if name in METHODS else ()
     (_, *args), kwargs = _with_named_out(names, (x, *args), kwargs)
-    if is_made(x) and name != "resize":  # it would be of another type
+    if is_made(x) and name != "resize":  # resize would change the type of `x`
         written = [kwargs.get("out"), x if name in _CHANGING else None]
         try:
             found = _plainly(getattr(np.ndarray, name), (x, *args), kwargs, written)
@@ -417,7 +420,7 @@ def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _own(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The front end's method."""
+    """The front end's result for a method."""
     if name in METHODS:
         return call_method(name, x, *args, **kwargs)
     return ArrayTracer.__getattr__(x, name)(*args, **kwargs)

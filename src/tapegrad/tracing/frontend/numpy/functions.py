@@ -1,11 +1,13 @@
-"""NumPy's functions on traced arrays, and where lists of traced values are passed to them.
+"""NumPy's functions on traced arrays, and on lists of traced values.
 
-What is declared (`operands/declaring.py`) stands for a function. Any other that is Python runs by
-NumPy's own code, unless it is refused: that calls others, which are asked in their turn.
+A declared implementation (`operands/declaring.py`) takes precedence. Any other NumPy function in
+Python runs by its own code, unless it is refused; the functions that it calls are dispatched in
+turn.
 
-NumPy asks the entries of a list only in functions that are made for lists of arrays. To all others
-a list goes as an array, which is stacked here where the user calls them. The result is held against
-what NumPy makes of the list: some functions ask it for what arrays alone have, or return a list.
+NumPy dispatches on the entries of a list only in functions that take lists of arrays. For all other
+functions a list is an array: it is stacked here, at the user's call. The result is compared with
+NumPy's result for the list, since some functions need attributes that only arrays have, or return a
+list.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 HOMES = (np.lib.stride_tricks, np.emath, np.fft, np.linalg, np)
 
-# The `lists` of functions that run by NumPy's own code.
+# `lists` (see `stands_for`) of functions that run by NumPy's own code.
 _LISTS: dict[str, str | None] = {
     **dict.fromkeys(("vstack", "hstack", "dstack", "column_stack", "row_stack"), "tup"),
     "multi_dot": "arrays",
@@ -54,21 +56,22 @@ _EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
 
 @cache
 def function_of(func: Any) -> Declared | None:
-    """What stands for a function of NumPy's; None if it isn't followed."""
+    """The implementation of a NumPy function; None if it isn't followed."""
     if func in FUNCTIONS or not _is_borrowed(func):
         return FUNCTIONS.get(func)
     return Declared(borrowed(func), func, shown(func), True, _LISTS.get(func.__name__, ""))
 
 
 def _is_borrowed(func: Any) -> bool:
-    """Whether a function that nothing is declared for runs by NumPy's own code."""
+    """Whether an undeclared function runs by NumPy's own code."""
     own = implementation_of(func)
     return own is not None and own.__module__.partition(".")[0] == "numpy" and not is_refused(func)
 
 
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
-    """What NumPy calls for a function of its own with a tracer among the arguments."""
-    # What NumPy's code calls is watched; and what is refused might write a file
+    """The entry from NumPy's `__array_function__` protocol."""
+    # NumPy's internal calls are watched as part of the outer call; a refused function might write a
+    # file
     if running.numpys or function_of(func) is None:
         return _called(func, args, kwargs)
 
@@ -85,7 +88,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
         if found and not has_tracers(given, named):
             return func(*given, **named)
         declared.check(given, named)
-        # How an einsum lies in memory follows from its operands' strides.
+        # The memory order of an einsum depends on its operands' strides.
         result = declared.function(*given, **declared.form.own(named))
         return settle(result, given, certain=func is not _EINSUM)
     if func in _TEXTS:
@@ -108,8 +111,8 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 @unobserved
 def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """A call of NumPy's function with lists or tuples, of which some may be arrays."""
-    # An object's own method of this name is what NumPy would call
+    """Call a NumPy function with lists or tuples, some of which may represent arrays."""
+    # NumPy would call an object's own method of this name
     args = tuple([x if hasattr(x, function.__name__) else of_itself(x) for x in args])
     if not any(map(has_traced, (*args, *kwargs.values()))):
         return function(*args, **kwargs)
@@ -137,7 +140,8 @@ def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _for_lists(function: Any) -> Callable[..., Any]:
-    """What answers it: no `partial`, which those that the user makes of it would take apart."""
+    """The replacement for a function of lists. No `partial`: a user's partial of it would be
+    flattened."""
 
     @wraps(function)
     @unobserved
@@ -152,14 +156,15 @@ def _by_name(name: str, x: Any) -> Any:
 
 
 def _each_stacked(x: Any) -> Any:
-    """A list of arrays, in which another list is one."""
+    """A list of arrays; lists among its entries are stacked."""
     return type(x)(map(stacked, x)) if type(x) in (list, tuple) else stacked(x)
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method of ufuncs."""
+    """The replacement for a method of ufuncs."""
     own = getattr(np.ufunc, name)
-    # What `at` writes to is no list, and a tuple of indices is one index for each axis
+    # `at` writes to its first argument, which is no list, and a tuple of indices is one index per
+    # axis
     places = {"outer": (0, 1), "at": (2,)}.get(name, (0,))
 
     @unobserved
@@ -178,15 +183,15 @@ def _ufunc(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
 
 
 def followed() -> Iterator[tuple[ModuleType, str, Any]]:
-    """The modules, names and functions of NumPy's that are followed, but for ufuncs."""
+    """The modules, names and functions of NumPy that are followed, except ufuncs."""
     for module in HOMES:
-        for name, found in [*vars(module).items()]:  # `dir` has modules that load when asked for
+        for name, found in [*vars(module).items()]:  # `dir` would list modules that load lazily
             if type(found) is _ASKING and (found in FUNCTIONS or _is_borrowed(found)):
                 yield module, name, found
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     for module, name, found in followed():
         lists = FUNCTIONS[found].lists if found in FUNCTIONS else _LISTS.get(name, "")
         if lists is not None:
@@ -199,4 +204,4 @@ def declare_all() -> None:
     declare_calls(np.ufunc, _ufunc, lists=True)
 
 
-_ASKING: Any = type(np.sum)  # of functions that ask their arguments
+_ASKING: Any = type(np.sum)  # not for an array that the function makes: it is constant

@@ -1,4 +1,4 @@
-"""Calls of universal functions that are like earlier ones: one call of a primitive each."""
+"""An inline cache of ufunc calls: repeated calls record one primitive without new resolution."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.runs.floating import watched
 from tapegrad.tracing.tracers.tracer import Tracer, kind_of
 
-# What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:
-# the primitive, the dtype of its operands, and the type of the result. A program makes the same
-# calls again and again, and working out what NumPy does with each takes most of a trace.
+# The ufunc and its operands' kinds --> the primitive, its operands' dtype and the result's type,
+# for calls that record one primitive. A program repeats the same calls, and resolving NumPy's
+# dtypes and shapes for each takes most of the time of a trace.
 KNOWN: dict[tuple[np.ufunc, tuple[Any, ...]], tuple[Elementwise, np.dtype, Aval]] = {}
 _NUMBERS = (float, int, np.float64, np.float32)
 
 
 def kinds_of(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What the call depends on in its operands, besides their values: floating-point tracers and
-    numbers; empty if there are others."""
+    """The cache key of the operands: the types of floating-point tracers and numbers; empty if
+    there are other operands."""
     kinds: list[Any] = []
     for x in inputs:
         kind = type(x)
@@ -39,7 +39,7 @@ def kinds_of(inputs: Sequence[Any]) -> tuple[Any, ...]:
         elif isinstance(x, Tracer) and x._aval.dtype.kind == "f" and not x._either:
             if x._subclass is not None:
                 return ()
-            aval = x._aval  # a number of Python's may stand for a variable that isn't one
+            aval = x._aval  # the tracer of a Python number may represent a variable that isn't weak
             if aval.weak is not x._weak:
                 aval = Aval(aval.shape, aval.dtype, weak=x._weak)
             kinds.append(aval)
@@ -49,13 +49,13 @@ def kinds_of(inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def known_call(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
-    """What a call on operands of these kinds came to, if that is known."""
+    """The cache entry of a call on operands of these kinds; None if there is none."""
     kinds = kinds_of(inputs)
     return KNOWN.get((ufunc, kinds)) if kinds else None
 
 
 def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> Tracer | None:
-    """The result of a call that is like an earlier one; None if it isn't, after all."""
+    """Record a call by its cache entry and return the result; None if the entry doesn't fit."""
     primitive, dtype, aval = known
     trace = innermost(inputs)
     operands: list[Operand] = []
@@ -74,7 +74,7 @@ def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> T
         values.append(value)
     if watched(trace):
         return None
-    found = primitive.for_types(*[x.aval for x in operands])(*values)  # as it is played
+    found = primitive.for_types(*[x.aval for x in operands])(*values)  # as the tape is played
     if type(found) is np.ndarray and not aval.shape:
         found = found[()]
     src = trace.src or user_source()
@@ -85,7 +85,7 @@ def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> T
 
 
 def like_earlier(ufunc: np.ufunc, inputs: Sequence[Any]) -> Tracer | None:
-    """The result of a call that is like an earlier one; None if none is known to be."""
+    """The result of a call that is in the cache; None if it isn't."""
     if any(type(x) is MadeTracer for x in inputs):
         return None
     known = known_call(ufunc, inputs)
@@ -95,7 +95,7 @@ def like_earlier(ufunc: np.ufunc, inputs: Sequence[Any]) -> Tracer | None:
 def learn(
     ufunc: np.ufunc, primitive: Any, kinds: tuple[Any, ...], inputs: Sequence[Any], result: Any
 ) -> None:
-    """Remember what a call came to, for which there is this primitive, if that is simple."""
+    """Cache a call that recorded one call of `primitive` on its own operands."""
     if not isinstance(primitive, Elementwise) or not isinstance(result, Tracer):
         return
     last = result._trace.builder.calls[-1]
@@ -115,6 +115,6 @@ def learn(
 
 
 def is_scipys(ufunc: np.ufunc) -> bool:
-    """Whether this is the function of scipy.special of its name: others may be called so, too."""
+    """Whether `ufunc` is SciPy's function of its name; other ufuncs may have the same name."""
     module = sys.modules.get("scipy.special")
     return original_of(getattr(module, ufunc.__name__, None)) is ufunc

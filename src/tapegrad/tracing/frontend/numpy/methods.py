@@ -1,4 +1,4 @@
-"""The methods of ndarray that a tracer has, by name."""
+"""The methods of ndarray that tracers have, by name."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_op
 
 @unobserved
 def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The method of this name, of the table below. A number of Python's has none of them: it is the
-    front end that calls one."""
+    """Call a method in the table below. Python numbers have none: the front end calls it."""
     if name == "astype" and np.empty(0).astype(*args, **kwargs).dtype == object:
         return objects_of(x)
-    if running.numpys or x._weak or name == "resize":  # NumPy asks who else has the array
+    if running.numpys or x._weak or name == "resize":  # NumPy counts the references to the array
         return _called(name, x, args, kwargs)
 
     def run() -> Any:
@@ -48,15 +47,15 @@ def _called(name: str, x: Any, args: Any, kwargs: Any) -> Any:
     declared = METHODS[name]
     given, named, _ = declared.taken((x, *args), kwargs)
     declared.check(given, named)
-    if running.numpys:  # what called that is watched
+    if running.numpys:  # the caller is watched
         return settle(declared.function(*given, **named), given, certain=True)
     result = watching(method(name), given, named, lambda: declared.function(*given, **named))
     return settle(result, given, certain=True)
 
 
 def _of_arrays(name: str) -> Any:
-    """A method of arrays, as plain code calls it: of a plain array that is passed a traced value,
-    which is traced as it is at each call, or of a traced one by the class, `np.ndarray.sum(x)`."""
+    """A method of arrays, called by plain code: on a plain array with a traced argument, which is
+    then traced with its contents at each call; or on a tracer by the class, `np.ndarray.sum(x)`."""
     own = getattr(np.ndarray, name)
     of_values = name in CHANGING or METHODS[name].function.__module__ != shaping.__name__
 
@@ -71,7 +70,7 @@ def _of_arrays(name: str) -> Any:
             kind = own(np.empty(0, object), *args, **kwargs).dtype
             return own(x, *args, **kwargs) if kind.hasobject else numbers_of(x, kind)
         if not (of_values and traced and type(x) is np.ndarray and is_known(computed_in(x.dtype))):
-            note_computed([x])  # by `map`, or with traced integers for a shape
+            note_computed([x])  # called by `map`, or with traced integers for a shape
             return own(x, *args, **kwargs)
         if name in CHANGING:
             raise refusing(written_into_plain(f"x.{name}"))
@@ -82,7 +81,7 @@ def _of_arrays(name: str) -> Any:
 
 
 def declare_all() -> None:
-    """Add what answers the methods of arrays where a traced value takes part."""
+    """Register the methods of arrays for calls with traced arguments."""
     for name in METHODS:
         declare(np.ndarray, name, _of_arrays(name), when=lambda args: any(map(_is_traced, args)))
     for name, x in vars(np.ndarray).items():
@@ -90,12 +89,12 @@ def declare_all() -> None:
             declare(np.ndarray, name, _operator(name), when=lambda args: any(map(_is_traced, args)))
 
 
-# Python's own, of all objects
+# methods of every Python object
 _PYTHONS = frozenset(dir(object)) - {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
 
 
 def _operator(name: str) -> Any:
-    """`np.ndarray.__setitem__(x, k, y)` of a traced array is what it is by the operator."""
+    """An operator by its name, `np.ndarray.__setitem__(x, k, y)`, on a traced array."""
     own = getattr(np.ndarray, name)
 
     @functools.wraps(own)
@@ -109,5 +108,5 @@ def _operator(name: str) -> Any:
 
 
 def _is_traced(x: Any) -> bool:
-    """An array that the function makes counts: it may be the one to which results are written."""
+    """Whether `x` is traced. A made array counts: results may be written to it."""
     return isinstance(x, Tracer) or bool(dispatch.has_traced(x)) or holds_traced(x)

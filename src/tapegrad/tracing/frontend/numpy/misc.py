@@ -1,4 +1,4 @@
-"""Functions that are compositions of others: where, clip, rounding, tests."""
+"""Functions that are compositions of others: where, clip, rounding, comparisons, dtype queries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def where(condition: Any, *xs: Any) -> Any:
 
 
 def _wrapped(x: Any, dtype: np.dtype) -> Any:
-    """A Python integer in a dtype that may not hold it, as NumPy casts it here: it wraps around."""
+    """A Python integer cast to a dtype that may not hold it. It wraps around, as NumPy's cast
+    does."""
     if dtype.kind not in "iu" or dtype_of(x) is not int:
         return x
     return ew.AsType(dtype)(x) if isinstance(x, Tracer) else np.asarray(x).astype(dtype)[()]
@@ -66,7 +67,7 @@ def clip(
     casting: Any = "same_kind",
     **kwargs: Any,
 ) -> Any:
-    """np.clip: outside the bounds the derivative is 0, at a bound a half (see conventions)."""
+    """np.clip. The derivative is 0 outside the bounds, and a half at a bound (see conventions)."""
     where = kwargs.get("where", True)
     where = where if where is True else mask_of(where)
     if (a_min is _MISSING) != (a_max is _MISSING):
@@ -76,7 +77,7 @@ def clip(
     high = max if a_max is _MISSING else a_max
     bounds = [as_operand(b) for b in (low, high) if b is not _MISSING and b is not None]
     a = as_tracer(a, *bounds)
-    a = ew.copy(a) if a._weak else a  # NumPy makes an array of it, whose dtype counts
+    a = ew.copy(a) if a._weak else a  # NumPy converts it to an array, whose dtype counts
     dtype = common_dtype(a, *bounds) if dtype is None else np.dtype(dtype)
     if not np.can_cast(a.dtype, dtype, casting):
         raise TypeError(
@@ -84,7 +85,7 @@ def clip(
             f"{casting!r}"
         )
     result = cast(a, dtype)
-    if len(bounds) == 2:  # -0.0 stays where a bound is 0.0: the latter of both
+    if len(bounds) == 2:  # in this order -0.0 is kept where both bounds are 0.0
         result = np.minimum(high, np.maximum(low, result))
     elif low is not _MISSING and low is not None:
         result = np.maximum(result, low)
@@ -99,13 +100,13 @@ def clip(
 
 @stands_for(np.ndarray, name="clip", of_complex=True)
 def _clip(x: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """A bound of a method may be left out."""
+    """The method. Either bound may be left out."""
     return clip(x, min, max, out, **kwargs)
 
 
 @stands_for(np.ndarray, name="conj conjugate", of_complex=True)
 def _conjugate(x: Any, out: Any = None) -> Any:
-    """Of real numbers the method gives the array itself, and the ufunc a copy."""
+    """The method. It returns the array itself if that is real, where the ufunc returns a copy."""
     return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
 
 
@@ -113,7 +114,7 @@ def _conjugate(x: Any, out: Any = None) -> Any:
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """np.round."""
     if a.dtype == np.bool_:
-        loop_dtypes(np.rint, [a])  # np.round has float16 here, which can't be traced
+        loop_dtypes(np.rint, [a])  # np.round computes in float16 here, which can't be traced
     if a.dtype.kind in "iu" and decimals >= 0:
         result = ew.copy(a)
     elif a.dtype.kind == "c":
@@ -144,7 +145,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
 
 
 def _are_all(x: Any) -> Any:
-    """Python's truth of all of an array."""
+    """Whether all elements of an array are true, as Python's boolean."""
     found = np.all(x)
     return as_python(found) if isinstance(found, Tracer) else bool(found)
 
@@ -202,7 +203,7 @@ def isreal(x: Any) -> Any:
 
 
 def dtype_shown(x: Any) -> Any:
-    """What NumPy sees of an argument when it promotes dtypes: of a Python number its kind alone."""
+    """An argument as NumPy's promotion sees it: of a Python number only its kind."""
     if not isinstance(x, Tracer):
         return x
     return x.dtype if not x._weak else {"c": 0j, "f": 0.0, "b": False}.get(x.dtype.kind, 0)
@@ -222,7 +223,7 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 
 @stands_for(np, of_complex=True)
 def min_scalar_type(a: Any) -> np.dtype:
-    """np.min_scalar_type: of a number it depends on the value, which is guarded."""
+    """np.min_scalar_type. For a number it depends on the value, which is guarded."""
     if a.ndim:
         return a.dtype
     if a.dtype.kind in "fc":
@@ -235,7 +236,7 @@ def min_scalar_type(a: Any) -> np.dtype:
 
 @stands_for(np, name="may_share_memory shares_memory", of_complex=True, lists=None)
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
-    """np.may_share_memory and np.shares_memory, of arrays that share nothing, or all."""
+    """np.may_share_memory and np.shares_memory, of arrays that share no memory, or all of it."""
     if isinstance(a, Tracer) and isinstance(b, Tracer) and a._owner is b._owner:
         if a._read()[0] is b._read()[0]:
             return a.size > 0

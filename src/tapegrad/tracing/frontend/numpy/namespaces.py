@@ -1,8 +1,8 @@
-"""What traced arrays say when they are asked for their array API namespace.
+"""The array API namespace of traced arrays.
 
-It is NumPy, as of arrays. Where array-api-compat asks, or a copy of it in another library, it is
-that one's namespace for NumPy, as it would be for arrays: with functions in it that make arrays,
-and take traced ones for them.
+It is NumPy, as for arrays. Where array-api-compat, or a vendored copy of it in another library,
+requests the namespace, it is that library's NumPy namespace, in which the functions that make
+arrays return traced arrays, and others accept them.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _LIBRARY = "array_api_compat"
 
 
 def namespace(api_version: Any, asks: str) -> Any:
-    """The namespace of a traced array; `asks` is the name of the module that wants it."""
+    """The namespace of a traced array for the requesting module `asks`."""
     given: Any = np.empty(0)
     plain = given.__array_namespace__(api_version=api_version)  # NumPy's own errors
     parts = asks.split(".")
     if _LIBRARY not in parts:
         return plain
     copy = ".".join(parts[: parts.index(_LIBRARY) + 1])
-    if not hasattr(sys.modules.get(copy), "__path__"):  # another module of that name
+    if not hasattr(sys.modules.get(copy), "__path__"):  # another module with that name
         return plain
     return _traceable(f"{copy}.numpy")
 
 
 class _Namespace(ModuleType):
-    """A namespace of array-api-compat's, but for some of its functions."""
+    """A namespace of array-api-compat with some functions replaced."""
 
     def __init__(self, library: ModuleType) -> None:
         super().__init__(library.__name__, library.__doc__)
@@ -56,7 +56,7 @@ class _Namespace(ModuleType):
 
 @cache
 def _traceable(name: str) -> ModuleType:
-    """The namespace of this name, for traced arrays."""
+    """The namespace of this name with functions that accept traced arrays."""
     library = importlib.import_module(name)
     made = _Namespace(library)
     for filled in ("zeros", "ones", "empty", "full"):
@@ -70,7 +70,7 @@ def _traceable(name: str) -> ModuleType:
 
 
 def _to_be_filled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose result holds one value everywhere, and can be filled with traced ones."""
+    """A function whose result holds one value everywhere, and can be filled with traced values."""
 
     @functools.wraps(function)
     def made(shape: Any, *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +89,8 @@ def _to_be_filled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _instead(function: Callable[..., Any], library: Any) -> Callable[..., Any]:
-    """A function in the place of the library's, where a traced value is among its arguments."""
+    """The library's function, which calls `function` instead where a traced value is among its
+    arguments."""
     plain = getattr(library, function.__name__[1:])
 
     @functools.wraps(plain)
@@ -113,7 +114,7 @@ def _asarray(
 
 
 def _clip(x: Any, /, min: Any = None, max: Any = None, **kwargs: Any) -> Any:
-    """The bounds are cast to the dtype of `x`."""
+    """The library's clip, which casts the bounds to the dtype of `x`."""
     if kwargs or x.dtype.kind != "f":
         what = ", ".join(kwargs) or f"an array of dtype {x.dtype}"
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""`np.poly1d` of traced coefficients, and the functions of coefficients, which take one, too."""
+"""`np.poly1d` of traced coefficients, and NumPy's polynomial functions that accept it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def poly1d(c_or_r: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _holds_traced(args: Any) -> bool:
-    """Whether a `poly1d` among arguments has traced coefficients."""
+    """Whether an argument is a `poly1d` with traced coefficients."""
     return any(type(x) is np.poly1d and isinstance(x.coeffs, Tracer) for x in args)
 
 
@@ -30,7 +30,8 @@ def _may_hold_traced(args: Any) -> bool:
 
 
 def _of_polynomials(name: str) -> Callable[..., Any]:
-    """A function of coefficients, of a `poly1d`: what it returns is one, too."""
+    """A polynomial function that takes a `poly1d` with traced coefficients, and then returns
+    one."""
     numpys = getattr(np, name)
     of_lists = getattr(row_of(numpys), "by", numpys)
 

@@ -1,13 +1,12 @@
 """NumPy's functions, methods and operators on traced arrays of subclasses of ndarray.
 
-What a call computes is traced on arrays of NumPy's own. Of which class the results are, and what
-`__array_finalize__` is told of where they come from, depends on the function, on priorities, and on
-whether NumPy makes arrays on the way. So NumPy is asked: the call is made once more, on the plain
-values, as arrays of a class that only notes what NumPy does with it.
+The values are traced on base ndarrays. The classes of the results, and the parents that
+`__array_finalize__` gets, depend on the function, on priorities, and on arrays that NumPy makes
+internally. So the call is repeated on the plain values, as arrays of a probe class that only
+records what NumPy does with it.
 
-That class notes too when NumPy's code comes to what the subclass does in a way of its own, an item
-or a method. Then what NumPy computes isn't known, and its Python code is run on the traced arrays
-themselves.
+The probe also records when NumPy's code reaches a method or attribute that the subclass overrides.
+Then NumPy's result is unknown, and NumPy's Python code runs on the traced arrays themselves.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ from tapegrad.tracing.tracers.subclassed import (
 )
 from tapegrad.tracing.tracers.tracer import Tracer
 
-# ---- what NumPy does
+# ---- the probe
 
 
 class _Own(Exception):
-    """NumPy's code has come to what a subclass does in a way of its own."""
+    """NumPy's code has reached a method or attribute that a subclass overrides."""
 
 
 class _Noted(threading.local):
@@ -66,10 +65,11 @@ _noted = _Noted()
 
 
 class _Shown(np.ndarray):
-    """A plain array in the place of one of a subclass, `of`, which is its class to NumPy's code."""
+    """A probe: a plain array in the place of one of the subclass `of`, which NumPy's code sees as
+    its class."""
 
     of: Any
-    shaping: Any = None  # np.matrix's __array_finalize__, by which arrays on the way have two axes
+    shaping: Any = None  # np.matrix's __array_finalize__, which gives intermediate arrays two axes
 
     def __array_finalize__(self, obj: Any) -> None:
         if _noted.calls:
@@ -79,7 +79,8 @@ class _Shown(np.ndarray):
 
 
 class _Trip:
-    """In the place of what the subclass does in a way of its own."""
+    """A descriptor in the place of an attribute that the subclass overrides: reading it raises
+    `_Own`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -97,7 +98,7 @@ class _Trip:
 def _wrapping(
     self: Any, array: Any, context: Any = None, return_scalar: bool = False
 ) -> np.ndarray:
-    """`__array_wrap__` of a class that has its own."""
+    """The probe's `__array_wrap__`, for a subclass that overrides it."""
     found: Any = np.ndarray.__array_wrap__(self, array, context, return_scalar)
     _noted.calls[-1].wrapped.append((found, self, context, return_scalar))
     return found
@@ -115,10 +116,10 @@ def _shown_class(kind: Any) -> type:
 
 
 class _Call:
-    """A call, and what NumPy has done in it."""
+    """A call, and the record of what NumPy has done in it."""
 
     def __init__(self) -> None:
-        self.given: list[tuple[Any, Any, Any]] = []  # arrays: traced, of NumPy's own, and shown
+        self.given: list[tuple[Any, Any, Any]] = []  # arrays: traced, as base ndarrays, as probes
         self.parents: list[tuple[Any, Any]] = []
         self.wrapped: list[tuple[Any, Any, Any, Any]] = []
         self.own = ""
@@ -126,7 +127,7 @@ class _Call:
         self.classes: dict[Any, type] = {}
 
     def taken(self, x: Any) -> tuple[Any, Any]:
-        """An argument as the front end gets it, and as NumPy does."""
+        """An argument as the front end gets it, and as NumPy gets it."""
         kind = type(x)
         if kind is list or kind is tuple:
             pairs = list(map(self.taken, x))
@@ -143,7 +144,7 @@ class _Call:
         sub, own, plain = SUBCLASS[kind], x, _plain(x)
         if sub is not None:
             if sub not in self.classes:
-                tracers_of(sub)  # its error, if it isn't followed
+                tracers_of(sub)  # raises an error if it isn't followed
                 self.classes[sub] = _shown_class(sub)
             own, plain = bare(x), plain.view(self.classes[sub])
         if is_array(plain):
@@ -153,7 +154,7 @@ class _Call:
     # ---- results
 
     def left(self, x: Any, plain: Any) -> Any:
-        """A result as the program gets it, of what the front end has made and what NumPy has."""
+        """A result as the program gets it, from the front end's result and NumPy's."""
         if isinstance(plain, (list, tuple)) and isinstance(x, (list, tuple)):
             parts = [self.left(a, b) for a, b in zip(x, plain, strict=True)]
             kind: Any = type(x)
@@ -178,11 +179,11 @@ class _Call:
         return found
 
     def is_numpys(self, x: Any, plain: Any) -> bool:
-        """Whether what the front end has made has the elements of NumPy's result, whose shape may
-        be another, since those of arrays on the way were."""
+        """Whether the front end's result has the elements of NumPy's. The shapes may differ, since
+        those of NumPy's intermediate arrays did."""
         if isinstance(plain, (list, tuple)) and isinstance(x, (list, tuple)):
             return len(x) == len(plain) and all(map(self.is_numpys, x, plain))
-        if not isinstance(plain, _Shown):  # NumPy's code has made it a matrix itself, say
+        if not isinstance(plain, _Shown):  # NumPy's code has made a matrix by itself, for example
             return SUBCLASS[type(plain)] is None
         if np.shape(x) == plain.shape:
             return True
@@ -192,7 +193,7 @@ class _Call:
         return own.size == numpys.size and np.allclose(own, numpys, equal_nan=True)
 
     def _parent(self, plain: Any, like: Tracer) -> Any:
-        """What `__array_finalize__` is told that an array comes from."""
+        """The parent of an array that `__array_finalize__` gets."""
         parent = next(obj for x, obj in self.parents if x is plain)
         for known, _, own in self.given:
             if parent is own:
@@ -204,12 +205,13 @@ class _Call:
         return passing(kind, like, parent, above)
 
     def wraps_what_it_makes(self, plain: Any) -> bool:
-        """Whether `__array_wrap__` of an array that NumPy makes on its way has made the result."""
+        """Whether the result was made by the `__array_wrap__` of an array that NumPy made
+        internally."""
         owners = [owner for found, owner, _, _ in self.wrapped if found is plain]
         return bool(owners) and all(own is not owners[0] for _, _, own in self.given)
 
     def _wrapped(self, x: Tracer, owner: Any, context: Any, return_scalar: bool) -> Any:
-        """What the subclass's own `__array_wrap__` makes of a result."""
+        """The result of the subclass's own `__array_wrap__`."""
         known = next((given for given, _, own in self.given if own is owner), None)
         if not isinstance(known, SubclassTracer):
             raise _gone_on(owner.of, "its own __array_wrap__")
@@ -227,7 +229,7 @@ class _Call:
 
 
 def _gone_on(kind: Any, what: str) -> Any:
-    """The error where NumPy does what isn't known."""
+    """The error for NumPy's behaviour that isn't followed."""
     return refusing(
         UnsupportedError(
             f"NumPy goes on to {what} for a traced array of {kind.__qualname__}{at_line()}, a "
@@ -240,7 +242,7 @@ _BACK = "a function that it calls back"
 
 
 def _calls_back(x: Any) -> bool:
-    """Whether NumPy may call this argument, which isn't NumPy's own."""
+    """Whether NumPy may call this argument, which isn't one of NumPy's own functions."""
     if isinstance(x, (list, tuple)):
         return any(map(_calls_back, x))
     known = isinstance(x, (type, np.ufunc, Tracer, np.ndarray))
@@ -266,8 +268,8 @@ def typed(
     kwargs: dict[str, Any],
     own: Callable[..., Any] | None = None,
 ) -> Any:
-    """What a call of NumPy's gives where arrays of subclasses are among the arguments. `traced`
-    computes it of arrays of NumPy's own; `own` is NumPy's Python code for it, if it is any."""
+    """The result of a NumPy call with arrays of subclasses among its arguments. `traced` computes
+    it on base ndarrays; `own` is NumPy's Python code for it, if there is any."""
     call = _Call()
     pairs, named = [call.taken(x) for x in args], {k: call.taken(x) for k, x in kwargs.items()}
     kind = next(iter(call.classes))
@@ -278,7 +280,7 @@ def typed(
         with observed():
             return own(*args, **kwargs)
 
-    if any(map(_calls_back, (*args, *kwargs.values()))):  # that is called once, followed
+    if any(map(_calls_back, (*args, *kwargs.values()))):  # it must be called once, and followed
         return by_numpys_code(_BACK)
     plain: Any = _Own
     _noted.calls.append(call)
@@ -305,14 +307,14 @@ def typed(
 
 
 def of_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A universal function, or a method of one. A class that treats them itself is asked by NumPy,
-    unless it is among the operands of what it asks for."""
+    """A ufunc, or a method of one. If a class overrides `__array_ufunc__`, NumPy calls that, except
+    where the class itself calls the ufunc."""
     out = kwargs.get("out")
     given = (*inputs, *(out if isinstance(out, tuple) else (out,)))
     kinds = [kind for kind in map(SUBCLASS.__getitem__, map(type, given)) if kind is not None]
     for kind in kinds:
         if kind.__array_ufunc__ is not np.ndarray.__array_ufunc__:
-            tracers_of(kind)  # its error, if it isn't followed
+            tracers_of(kind)  # raises an error if it isn't followed
             return NotImplemented
     if is_of_function(ufunc):
         raise _gone_on(kinds[0], _BACK)
@@ -323,13 +325,13 @@ def of_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, A
 
 
 def of_function(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Another function of NumPy's."""
+    """Any other NumPy function."""
     own = borrowed(func) if implementation_of(func) else None
     return typed(func, lambda *xs, **given: dispatch.function(func, xs, given), args, kwargs, own)
 
 
 def of_method(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A method of arrays, as an ndarray has it."""
+    """A method of ndarray."""
     numpys = getattr(np.ndarray, name)
     return typed(
         numpys,
@@ -342,7 +344,7 @@ def of_method(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 @cache
 def _code_of_method(name: str) -> Any:
-    """NumPy's Python code for a method of arrays, for traced ones; None if there is none."""
+    """NumPy's Python code for a method of arrays, on traced arrays; None if there is none."""
     own = getattr(_METHODS_IN_PYTHON, f"_{name}", None)
     return borrowed(own, own) if isinstance(own, FunctionType) else None
 
@@ -357,15 +359,16 @@ def _attribute(name: str, x: Any) -> Any:
 
 @unobserved
 def _part(x: Any, index: Any) -> Any:
-    """`x[index]`: an element is a scalar, and all else of the array's class."""
+    """`x[index]`: a scalar for one element, else an array of the class of `x`."""
     found = dispatch.getitem(bare(x), index)
     scalar = found._is_scalar() or (found._value is None and not found.shape)
     return found if scalar else made(x._subclass, found, x, new=True)
 
 
 def _beside(x: Any, y: Any) -> Any:
-    """An array on the left of one of a subclass with operators of its own: Python asks these first
-    where it knows that the class derives from that of `x`. None if it knows."""
+    """An array to the left of `y`, of a subclass that overrides operators: a tracer, since Python
+    tries the right operand's operator first only if its class derives from that of `x`. None if `x`
+    needs no replacement."""
     if not own_names(y._subclass) or not is_traceable(x.dtype):
         return None
     if is_made(x):
@@ -374,23 +377,23 @@ def _beside(x: Any, y: Any) -> Any:
 
 
 def _with_bare(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """`f(*args)`, of arrays of NumPy's own."""
+    """`f(*args)` on base ndarrays."""
     given, named = all_bare(args), {k: all_bare(x) for k, x in kwargs.items()}
     return f(*given, **named)
 
 
 def all_bare(x: Any) -> Any:
-    """A value, or those in lists, as arrays of NumPy's own."""
+    """A value, or the values in lists, as base ndarrays."""
     if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
         return type(x)(map(all_bare, x))
     return bare(x) if isinstance(x, SubclassTracer) else x
 
 
-# ---- how such arrays come about
+# ---- construction
 
 
 def class_asked(x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The class that `x.view(*args, **kwargs)` asks for, if that isn't NumPy's own."""
+    """The subclass that `x.view(*args, **kwargs)` requests, or that of `x`; None for none."""
     for given in (kwargs.get("type"), kwargs.get("dtype"), *args):
         if isinstance(given, type) and issubclass(given, np.ndarray):
             return given
@@ -451,11 +454,12 @@ def _layout(
     strides: Any = None,
     order: Any = None,
 ) -> None:
-    """As `np.ndarray.__new__` is called, after the class."""
+    """The signature of `np.ndarray.__new__`, after the class."""
 
 
 def _called(kind: Any, *args: Any, **kwargs: Any) -> Any:
-    """`kind(*args)`. Python calls `__init__` of what is an instance, and no tracer is one to it."""
+    """`kind(*args)`. Python calls `__init__` only on instances of `kind`, and a tracer is none to
+    it."""
     new = kind.__new__
     if new is np.ndarray.__new__:
         x = _new(kind, *args, **kwargs)
@@ -467,7 +471,7 @@ def _called(kind: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _made_of(kind: Any) -> Any:
-    """What answers calls of a class; None if Python makes of them what it should."""
+    """The replacement for calls of a class; None if Python's own call is right."""
     if not issubclass(kind, np.ndarray) or kind is np.ndarray or SUBCLASS[kind] is None:
         return None
     plain = kind.__init__ is object.__init__ and kind.__new__ is not np.ndarray.__new__
@@ -483,9 +487,9 @@ def _among_traced(args: Sequence[Any]) -> bool:
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     declare(np.ndarray, "__new__", _new, when=_is_subclass)
-    within: Any = np.lib._function_base_impl  # which masked arrays' median calls
+    within: Any = np.lib._function_base_impl  # the median of masked arrays calls it
     declare(within, "_ureduce", borrowed(None, within._ureduce), when=_among_traced)
 
 

@@ -1,7 +1,7 @@
 """NumPy's and SciPy's universal functions on traced arrays.
 
-Dtypes follow NumPy's own resolution (NEP 50), asked of the ufunc itself; operands are cast
-explicitly, so primitives only ever see operands of one dtype.
+Dtypes follow NumPy's own resolution (NEP 50), which the ufunc itself is queried for. Operands are
+cast explicitly, so primitives see operands of one dtype only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
-    """`primitive(*xs)` with the dtypes that NumPy gives `ufunc(*xs)`."""
+    """`primitive(*xs)` in the dtypes of NumPy's `ufunc(*xs)`."""
     loop = loop_dtypes(ufunc, xs, dtype)
     if loop[0] == np.bool_:
         primitive = _OF_BOOLEANS.get(ufunc, primitive)
@@ -75,12 +75,12 @@ Handler = Callable[..., Any]
 
 
 def _power(x: Any, y: Any, of_all: Any = ew.power_of_all) -> Tracer:
-    """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x). So
-    does one traced exponent that stands for all elements."""
+    """Powers. Constant exponents take NumPy's shortcuts: x**2 is x*x, x**0.5 is sqrt(x). `of_all`
+    is the primitive for one traced exponent of all elements."""
     exponent: float | None = None
     if isinstance(y, Tracer):
         if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer) and not differs(y):
-            y = exponent = int(y)  # guarded: an integer exponent decides which code is best
+            y = exponent = int(y)  # guarded: the best code depends on an integer exponent
     elif isinstance(y, (int, float, np.generic)) and not isinstance(y, (bool, np.complexfloating)):
         exponent = float(y)
     kind = x.dtype.kind if isinstance(x, Tracer) else ""
@@ -134,7 +134,7 @@ def _logaddexp2(x: Any, y: Any) -> Any:
 
 
 def _float_power(x: Any, y: Any) -> Any:
-    """C's power: that to 0.5 is 0.0 at -0.0, and inf at -inf."""
+    """C's pow: to the power 0.5, -0.0 is 0.0 and -inf is inf."""
     x, y = promoted(np.float_power, x, y)
     if isinstance(y, Tracer) or np.ndim(y) or y != 0.5 or x.dtype.kind != "f":
         return _power(x, y, ew.power)
@@ -152,7 +152,7 @@ def _heaviside(x: Any, h: Any) -> Any:
 def _pseudo_huber(delta: Any, r: Any) -> Any:
     value = delta * delta * np.expm1(0.5 * np.log1p(np.square(np.divide(r, delta))))
     value = np.where((delta == 0) | (r == 0), 0.0, value)
-    value = Known()(value, delta * (np.hypot(delta, r) - delta))  # whose slopes lose no digits
+    value = Known()(value, delta * (np.hypot(delta, r) - delta))  # its derivative loses no digits
     return np.where(delta < 0, np.inf, value)
 
 
@@ -181,7 +181,7 @@ def _integer_or_logical(bits: Any, logical: Any) -> Handler:
 
 
 def _truth(primitive: Any, ufunc: np.ufunc) -> Handler:
-    """Logical functions of numbers: NumPy takes nonzero for true."""
+    """Logical functions of numbers, whose truth is that they are nonzero."""
 
     def handler(*xs: Any) -> Any:
         flags = [x if dtype_of(x) == np.dtype(bool) else np.not_equal(x, 0) for x in xs]
@@ -191,7 +191,8 @@ def _truth(primitive: Any, ufunc: np.ufunc) -> Handler:
 
 
 def _contraction(name: str) -> Handler:
-    """matmul and its relatives are ufuncs; the module that has them imports this one."""
+    """matmul and its relatives are ufuncs; `contracting` imports this module, so it is looked up
+    late."""
 
     def handler(x: Any, y: Any, **kwargs: Any) -> Any:
         return getattr(contracting, name)(x, y, **kwargs)
@@ -200,7 +201,7 @@ def _contraction(name: str) -> Handler:
 
 
 def _signbit(x: Any) -> Any:
-    """NumPy has that of booleans and small integers as one of float16."""
+    """np.signbit. NumPy computes it in float16 for booleans and small integers."""
     return np.less(x, 0) if x.dtype.kind in "bui" else applied(ew.signbit, np.signbit, [x])
 
 
@@ -212,8 +213,8 @@ _VECDOT = np.vecdot
 
 
 def _by_kind(primitive: Any, ufunc: np.ufunc, of_complex: Any = None, whole: str = "") -> Handler:
-    """A primitive of real numbers, a function that does the same for complex ones, and the kinds of
-    numbers with which nothing is left to do."""
+    """A handler by the kind of the dtype: a primitive for real numbers, a function for complex
+    ones, and a copy for the kinds in `whole`."""
 
     def handler(x: Any) -> Any:
         kind = loop_dtypes(ufunc, [x])[0].kind
@@ -224,7 +225,7 @@ def _by_kind(primitive: Any, ufunc: np.ufunc, of_complex: Any = None, whole: str
     return handler
 
 
-# What arithmetic means on booleans
+# Arithmetic on booleans
 _OF_BOOLEANS: dict[np.ufunc, Any] = {
     np.add: ew.logical_or,
     np.multiply: ew.logical_and,
@@ -276,7 +277,7 @@ if hasattr(np, "matvec"):  # from NumPy 2.2 on
     _COMPOSED[np.matvec] = _contraction("matvec")
     _COMPOSED[np.vecmat] = _contraction("vecmat")
 
-# ufunc -> primitive of the same meaning: the one that names it
+# ufunc -> the primitive that names it
 _DIRECT: dict[np.ufunc, Any] = {
     np.positive: ew.copy,
     np.fabs: kinked.absolute,
@@ -287,7 +288,7 @@ _DIRECT: dict[np.ufunc, Any] = {
     },
 }
 
-# Functions of scipy.special by name: SciPy need not be imported to trace without it.
+# Functions of scipy.special by name: tracing without SciPy must not import it.
 _SPECIAL: dict[str, Any] = {
     "psi": special.digamma,
     **{name: p for name, p in primitives().items() if isinstance(p, Elementwise)},
@@ -303,7 +304,7 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
 }
 
 
-OTHERS: list[Callable[[np.ufunc], Any]] = []  # what finds the function of a library's ufunc
+OTHERS: list[Callable[[np.ufunc], Any]] = []  # they look up handlers of other ufuncs
 
 
 def call_plain(
@@ -313,12 +314,12 @@ def call_plain(
     casting: Any = "same_kind",
     **kwargs: Any,
 ) -> Any:
-    """`ufunc(*xs)` on tracers, without out= and where=; `kwargs` are those of vecdot."""
+    """`ufunc(*xs)` on tracers, without `out=` and `where=`; `kwargs` are vecdot's."""
     xs = [as_operand(x) for x in xs]
     if not any(isinstance(x, Tracer) for x in xs):
-        return ufunc(*xs, dtype=dtype)  # only out= is traced
+        return ufunc(*xs, dtype=dtype)  # only out= was traced
     if dtype is not None and np.dtype(dtype) == np.bool_ == loop_dtypes(ufunc, xs)[-1]:
-        dtype = None  # that of the result, which it has anyway; operands aren't cast to it
+        dtype = None  # the dtype of the result, which it has anyway; operands aren't cast to it
     primitive, handler = _DIRECT.get(ufunc), _COMPOSED.get(ufunc)
     if ufunc in CHOICES and any(map(np.iscomplexobj, xs)):
         primitive, handler, xs = None, CHOICES[ufunc], promoted(ufunc, *xs)
@@ -353,7 +354,7 @@ def call_plain(
 
 
 def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any) -> list[Any]:
-    """The operands that NumPy runs `ufunc(*xs, dtype=dtype)` on."""
+    """The operands of `ufunc(*xs, dtype=dtype)`, cast as NumPy does."""
     for x in xs:
         given = dtype_of(x)
         if not isinstance(given, type) and not np.can_cast(given, dtype, casting):
@@ -366,7 +367,7 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
+    """The entry from NumPy's `__array_ufunc__` protocol, for a ufunc or a method of one."""
     if method == "__call__" and not kwargs:
         return _call_plainly(ufunc, inputs)
     func = ufunc if method == "__call__" else getattr(ufunc, method)
@@ -415,7 +416,7 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
 
 
 def _is_no_number(x: Any) -> bool:
-    """Whether this is what most ufuncs refuse, by an error of their own."""
+    """Whether `x` is an object that most ufuncs refuse, with their own error."""
     return type(x) in (NoneType, str, bytes, dict) or (
         type(x) is np.ndarray and x.dtype.kind in "OSUV"
     )
@@ -457,7 +458,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
 
 
 def _ordered(result: Any, order: str) -> Any:
-    """New results in this order."""
+    """New results in this memory order."""
     for x in result if isinstance(result, tuple) else (result,):
         if order in ("C", "F"):
             lay_out(x, order)

@@ -1,2 +1,2 @@
-"""What the arguments of NumPy's functions are: operands on a tape, parameters that aren't, memory
-that results share, and functions that are followed on complex numbers."""
+"""Arguments and results of NumPy's functions: operands, which go on the tape, and parameters, which
+don't; the memory that results share; functions of complex numbers by their parts."""

@@ -1,7 +1,7 @@
-"""How what stands for a function of NumPy's, or for a method of its arrays, is declared.
+"""Declarations of the functions that implement NumPy's functions and array methods on tracers.
 
-All that the front end knows of one stands where it is written. What isn't declared runs by NumPy's
-own code, where that is Python (`frontend/numpy/functions.py`), and is refused if it is not.
+All that the front end knows of a function is in its declaration. A function without one runs by
+NumPy's own Python code (`frontend/numpy/functions.py`), and is refused if NumPy has it in C.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """What stands for a function or a method, which errors `show` so; see `stands_for`."""
+    """The implementation of one NumPy function or method, called `show` in errors; see
+    `stands_for`."""
 
     function: Callable[..., Any]
     numpys: Any
@@ -37,11 +38,12 @@ class Declared:
         return form_of(self.function, self.numpys)
 
     def taken(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any, bool]:
-        """The arguments with plain parameters, and whether one of them was traced."""
+        """The arguments with plain parameters, and whether one of the parameters was traced."""
         return taken(self.form, args, kwargs)
 
     def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """An error for complex numbers, where it isn't known to be right for them."""
+        """Raise an error for complex arguments, unless the function is known to be right for
+        them."""
         if not self.of_complex and has_complex((*args, *kwargs.values())):
             raise refusing(
                 UnsupportedError(
@@ -52,29 +54,31 @@ class Declared:
 
 
 FUNCTIONS: dict[Any, Declared] = {}  # by NumPy's functions
-METHODS: dict[str, Declared] = {}  # by the names of methods of arrays
+METHODS: dict[str, Declared] = {}  # by the names of array methods
 
 
 def stands_for(
     *homes: ModuleType | type, name: str = "", of_complex: bool = False, lists: str | None = ""
 ) -> Callable[[F], F]:
-    """Declare what stands for a function of NumPy's where an argument is traced.
+    """Declare the implementation of a NumPy function on traced arguments.
 
         @stands_for(np, np.ndarray, of_complex=True)
         def cumsum(a, axis=None, dtype=None, out=None): ...
 
-    It takes what NumPy's takes, in the same order. Which arguments are parameters, whose traced
-    values are guarded, their names say (`parameters.py`). One that takes any arguments hands them
-    on, and is called as NumPy's is. It stays what it is, for others that call it.
+    It takes the arguments of NumPy's function, in the same order. The names of arguments decide
+    which are parameters, whose traced values are guarded (`parameters.py`). A function of `*args`
+    and `**kwargs` passes them on, and is called like NumPy's. The decorator returns the function
+    unchanged, for other callers.
 
     Parameters
     ----------
-    homes : NumPy's modules that have it; `np.ndarray` if it is a method of arrays, too. What this
-        version of NumPy doesn't have isn't declared.
-    name : what it is called there, if not as the function is; more than one, apart by spaces.
-    of_complex : whether it is known to be right for complex numbers, which are refused if not.
-    lists : the names of arguments that are lists of arrays. In the place of any other argument a
-        list with traced values is an array; of none if this is None.
+    homes : The NumPy modules that have the function, and `np.ndarray` if it is a method of arrays
+        too. Names that this version of NumPy lacks aren't declared.
+    name : NumPy's name, if it differs from the function's; several are separated by spaces.
+    of_complex : Whether the function is known to be right for complex numbers. They are refused if
+        it isn't.
+    lists : The names of the arguments that are lists of arrays. A list with traced values in the
+        place of any other argument is stacked to an array; if `lists` is None, none is.
     """
 
     def declared(function: F) -> F:
@@ -94,12 +98,12 @@ def stands_for(
 
 
 def shown(numpys: Any) -> str:
-    """What errors call a function of NumPy's."""
+    """The name of a NumPy function in errors: "np.linalg.solve"."""
     return f"{numpys.__module__}.{numpys.__name__}".replace("numpy", "np", 1)
 
 
 def has_complex(xs: Any) -> bool:
-    """Whether complex numbers are among arguments, in lists and tuples too."""
+    """Whether complex numbers are among arguments, or within lists and tuples there."""
     for x in xs:
         kind = type(x)
         if issubclass(kind, (Tracer, np.ndarray, np.generic)):

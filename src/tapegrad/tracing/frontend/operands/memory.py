@@ -1,6 +1,7 @@
-"""Where results lie in memory: what they share it with, and in which order.
+"""The memory of results: whether they share it with an operand, and the order of their elements.
 
-Whether `ravel` and `reshape` make a view or a copy depends on it, and so what a write reaches.
+Both decide whether `ravel` and `reshape` return a view or a copy, and so which arrays a write
+changes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 @stands_for(np, name="copy", of_complex=True)
 def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
-    """np.copy: of a scalar, too, an array that can be written to."""
+    """np.copy. The copy of a scalar is an array, which can be written to."""
     out = ew.copy(x)
     if out._is_scalar():
         out._revalued(np.array(out._value))
@@ -27,13 +28,14 @@ def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
 
 
 def unlinked(out: Any, x: Any) -> Any:
-    """`out`, made of `x`, as an array of its own: where NumPy copies, a write reaches only one."""
+    """`out`, computed from `x`, as an array with memory of its own: where NumPy copies, a write to
+    one must not change the other."""
     return ew.copy(out) if out is x or out._root is not None else out
 
 
 def lay_out_as(out: Any, x: Any, order: str) -> Any:
-    """`out`, which was just made of `x`, in the order that `np.empty_like(x, order=order)` has; if
-    that of `x` isn't certain, neither is this."""
+    """`out`, a new array computed from `x`, in the memory order of `np.empty_like(x, order=order)`.
+    If the order of `x` isn't certain, neither is that of `out`."""
     value = x._read()[1]
     if value is not None and out._value is not None:
         like: Any = np.empty_like(value, out.dtype, order, shape=out.shape)  # type: ignore[call-overload]
@@ -43,7 +45,7 @@ def lay_out_as(out: Any, x: Any, order: str) -> Any:
 
 
 def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For a function whose result NumPy makes from scratch, row by row."""
+    """A decorator for functions whose result NumPy allocates anew, in C order."""
 
     @wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -57,7 +59,8 @@ def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_array(view: Callable[..., Any]) -> Callable[..., Any]:
-    """For a function that makes a view: of a Python number NumPy makes an array first."""
+    """A decorator for functions that return a view: NumPy converts a Python number to an array
+    first."""
 
     @wraps(view)
     def made(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +71,8 @@ def of_array(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def scalar(out: Any) -> Any:
-    """A result of a function that gives scalars where there are no axes: it isn't written to."""
+    """The result of a function that returns scalars instead of 0-d arrays, which can't be written
+    to."""
     if isinstance(out, tuple):
         return tuple(map(scalar, out))
     if isinstance(out, Tracer) and out._root is None and isinstance(out._value, np.ndarray):

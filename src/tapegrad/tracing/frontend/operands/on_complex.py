@@ -1,4 +1,4 @@
-"""What functions of real numbers are of complex ones, by their parts."""
+"""Functions of complex numbers, composed of functions of their real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def by_parts(f: Callable[[Any], Any], z: Any) -> Any:
 
 
 def sign_of(z: Any) -> Any:
-    """z / |z|, the limit where |z| is infinite, and 0 at 0: NumPy's sign of complex numbers."""
+    """NumPy's sign of complex numbers: z / |z|, its limit where |z| is infinite, and 0 at 0."""
     size, parts = size_of(z), [real(z), imag(z)]
     endless = np.isinf(size)
     safe = np.where(endless | (size == 0), 1, size)
@@ -36,9 +36,10 @@ def sign_of(z: Any) -> Any:
 
 
 def _choice(beats: np.ufunc, unless: int) -> Callable[[Any, Any], Any]:
-    """The larger or the smaller of two numbers, by their real parts, and where these are equal by
-    the others; a tie is split in halves. The first is chosen, too, where the operand at `unless`
-    is NaN."""
+    """A function that returns the larger or smaller of two complex numbers.
+
+    The real parts are compared, and the imaginary parts where these are equal. A tie is split in
+    halves. The first number is also chosen where the operand at position `unless` is NaN."""
 
     @quiet
     def chosen(x: Any, y: Any) -> Any:

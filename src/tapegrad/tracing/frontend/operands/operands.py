@@ -1,4 +1,4 @@
-"""Operands of NumPy's functions: promotion and casts as in NEP 50, and what out= does."""
+"""Operands of NumPy's functions: promotion and casts by NEP 50, masks, and `out=`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
 
 
 def is_weak(x: Any) -> bool:
-    """Whether `x` is a Python number, which takes the dtype of what it meets."""
+    """Whether `x` is a Python number, whose dtype is that of the operands it is combined with."""
     if isinstance(x, Tracer):
         return x._weak and x._aval.dtype.kind != "b"
     return isinstance(x, (int, float, complex)) and not isinstance(x, (bool, np.generic))
 
 
 def as_operand(x: Any) -> Any:
-    """A tracer, array or number as it is; lists and tuples become arrays."""
+    """A tracer, array or number unchanged; a list or tuple as an array."""
     if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, complex, bool)):
         return x
     if isinstance(x, (list, tuple)) and has_tracer(x):
@@ -58,8 +58,8 @@ def as_operand(x: Any) -> Any:
 
 
 def of_itself(x: Any) -> Any:
-    """The array that an object makes of itself by Python code; any other as it is. What the array
-    is made of is read, and compared at later calls."""
+    """The array that an object's Python `__array__` returns; other objects unchanged. The state
+    that `__array__` reads is guarded."""
     here: Any = following.observer
     if here is None or not tells_itself(x):
         return x
@@ -71,7 +71,7 @@ def of_itself(x: Any) -> Any:
             array = x.__array__()
     finally:
         telling.now = before
-    if isinstance(array, Tracer):  # made of state that moves on, which is an input
+    if isinstance(array, Tracer):  # made of captured state that changes, which is an input
         return array
     if note is not None:
         note(array)
@@ -79,19 +79,19 @@ def of_itself(x: Any) -> Any:
 
 
 def has_tracer(x: Any) -> bool:
-    """Whether a nested list or tuple has a traced value in it."""
+    """Whether a nested list or tuple has a traced value."""
     if isinstance(x, (list, tuple)):
         return any(has_tracer(e) for e in x)
     return isinstance(x, Tracer) or stands_for_labelled(x)
 
 
 def stands_for_labelled(x: Any) -> bool:
-    """Whether this stands for a Series or DataFrame."""
+    """Whether `x` is the proxy of a Series or DataFrame."""
     return getattr(type(x), "_labels_first", False)
 
 
 def check_dtype(dtype: np.dtype) -> None:
-    """An error for dtypes that have no rules: object, strings, dates, longdouble, ..."""
+    """Raise an error for dtypes that have no rules: object, strings, dates, longdouble, ..."""
     if not is_known(computed_in(dtype)):
         raise refusing(
             ArgumentError(
@@ -102,7 +102,7 @@ def check_dtype(dtype: np.dtype) -> None:
 
 
 def dtype_of(x: Any) -> Any:
-    """The dtype of an operand; for a Python number, its type, as `resolve_dtypes` wants it."""
+    """The dtype of an operand; for a Python number its type, as `resolve_dtypes` takes it."""
     if is_weak(x):
         if isinstance(x, Tracer):
             return {"c": complex, "f": float}.get(x._aval.dtype.kind, int)
@@ -113,12 +113,12 @@ def dtype_of(x: Any) -> Any:
 
 
 def common_dtype(*xs: Any) -> np.dtype:
-    """The dtype that operands are promoted to: np.result_type, where Python numbers are weak."""
+    """The dtype to which operands are promoted: np.result_type, with weak Python numbers."""
     return np.result_type(*[t(0) if isinstance(t, type) else t for t in map(dtype_of, xs)])
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """A tracer or a number with this dtype: a recorded cast, or a literal."""
+    """A tracer or number in this dtype: a recorded cast, or a literal."""
     dtype = np.dtype(dtype)
     if isinstance(x, Tracer):
         own = x._aval.dtype
@@ -131,8 +131,8 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def real_of(z: Any, dtype: np.dtype) -> Any:
-    """What a dtype of real numbers holds of complex ones: whether they aren't 0, or the real parts,
-    with NumPy's warning, each time that this is traced."""
+    """Complex numbers cast to a real dtype: whether they are nonzero, or their real parts. NumPy's
+    warning is issued at each trace."""
     if dtype.kind == "b":
         return np.not_equal(z, 0)
     _REAL_PART.astype(float)
@@ -143,8 +143,7 @@ _REAL_PART = np.zeros(1, complex)  # NumPy warns when these become real
 
 
 def _check_fits(x: Tracer, dtype: np.dtype) -> None:
-    """A Python integer that the dtype doesn't hold is NumPy's OverflowError; that it does is
-    guarded."""
+    """Guard that the dtype holds a Python integer; raise NumPy's OverflowError if it doesn't."""
     held, own = np.iinfo(dtype), np.iinfo(np.int64)
     low, high = max(held.min, own.min), min(held.max, own.max)
     if (low, high) == (own.min, own.max) or x._read()[1] is None:
@@ -156,8 +155,8 @@ def _check_fits(x: Tracer, dtype: np.dtype) -> None:
 
 
 def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
-    """Operands with these dtypes. A captured array is cast on the tape, so that what is written
-    to it between calls is seen."""
+    """Operands in these dtypes. A captured array is cast on the tape, so that later writes to it
+    are seen."""
     trace = innermost([x for x in xs if isinstance(x, Tracer)])
     done = []
     for x, dtype in zip(xs, dtypes, strict=False):
@@ -183,12 +182,12 @@ def _resolved(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
 
 
 def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
-    """The dtypes of the operands and results that NumPy runs `ufunc(*xs)` in."""
+    """The dtypes of operands and results of the inner loop that NumPy chooses for `ufunc(*xs)`."""
     given = tuple(dtype_of(x) for x in xs)
     whole = [t for t in given if isinstance(t, np.dtype) and t.kind in "iu"]
     weak = sum(t is int for t in given)
     if ufunc in _COMPARISONS and weak and len(whole) + weak == len(given) > 1:
-        # NumPy compares a Python integer of any size with integers of any.
+        # NumPy compares Python integers of any size with integers of any dtype.
         wide = [t if isinstance(t, np.dtype) and t.itemsize == 8 else np.int64 for t in given]
         given = tuple(map(np.dtype, wide)) if whole else given
     if weak and all(t is int or t == np.bool_ for t in given):  # True counts as an integer
@@ -211,8 +210,8 @@ def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[
 
 
 def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
-    """The operands of a composed function in the dtype that NumPy runs it in; Python numbers as
-    they are."""
+    """The operands of a composed function in the dtype of NumPy's loop; Python numbers
+    unchanged."""
     loop = loop_dtypes(ufunc, xs)
     strong = [k for k, x in enumerate(xs) if isinstance(x, (Tracer, np.ndarray, np.generic))]
     done = list(xs)
@@ -224,15 +223,15 @@ def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
 
 
 def as_tracer(x: Any, *others: Any) -> Tracer:
-    """`x` as a traced array, recorded in the trace of the tracers among `others`; where they are
-    within objects, in the innermost one."""
+    """`x` as a traced array, in the trace of the tracers among `others`, or in the innermost trace
+    if those are within objects."""
     x = as_operand(x)
     if isinstance(x, Tracer):
         return x
     tracers = [o for o in _flat(others) if isinstance(o, Tracer)]
     here = None if tracers else current_trace()
     trace = here if here is not None else innermost(tracers)
-    check_dtype(np.asarray(x).dtype)  # of an integer beyond 64 bits that of objects
+    check_dtype(np.asarray(x).dtype)  # an integer of more than 64 bits has dtype object
     value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
     operand, _ = to_operand(trace, value)
     return stand_in(trace, operand, value)
@@ -245,19 +244,19 @@ def _flat(xs: Any) -> list[Any]:
 
 
 def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
-    """Apply a primitive to operands that may all be plain, in the innermost trace among theirs and
-    that of `x`."""
+    """Apply a primitive in the innermost trace of `x` and the operands, all of which may be
+    plain."""
     return record(innermost([x, *operands]), primitive, operands)
 
 
 def untraced(x: Tracer) -> Any:
-    """What a traced value stands for, to be passed to NumPy where that has an error of its own."""
+    """The plain value of a tracer, for a call of NumPy that raises NumPy's own error."""
     found = x._read()[1]
     return found.item() if x._weak else found
 
 
 def mask_of(where: Any) -> Any:
-    """`where=` as NumPy takes it: an array of booleans. Of what is no array the truth counts."""
+    """`where=` as an array of booleans, as NumPy takes it: of other objects, their truth."""
     listed, where = isinstance(where, (list, tuple)), as_operand(truth(where))
     is_scalar = where._is_scalar() if isinstance(where, Tracer) else not is_array(where)
     if getattr(where, "dtype", None) == np.bool_ or isinstance(where, bool):
@@ -271,7 +270,8 @@ def mask_of(where: Any) -> Any:
 
 
 def chosen(where: Any, result: Any) -> Any:
-    """What `where=` chooses of a result. Elsewhere NumPy leaves anything: zeros will do."""
+    """A result where the mask `where` is true, and zeros elsewhere, where NumPy leaves the memory
+    uninitialised."""
     if isinstance(result, tuple):
         return tuple(chosen(where, x) for x in result)
     return result if where is True else np.where(where, result, result.dtype.type(0))
@@ -286,7 +286,7 @@ def written_into_plain(by: str) -> ConversionError:
 
 
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
-    """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
+    """Write a result into `out=`. A plain array can't hold a traced value."""
     if not isinstance(out, Tracer):
         raise written_into_plain("out=")
     if out._is_scalar():  # a NumPy scalar or a Python number, not an array of no axes

@@ -1,9 +1,10 @@
-"""Parameters of NumPy's functions: by which name one is passed, and whether it may be traced.
+"""Parameters of NumPy's functions: their names, and the guards on their traced values.
 
 A function's arguments are *operands*, which go on the tape, and *parameters*, which decide what is
-recorded: axes, shapes, counts, orders, flags. A traced integer or boolean as a parameter is taken
-for granted: its value is guarded, and the function gets that. What NumPy's code in C reads in
-several spellings has one here: `order="f"`, `kind="Stable"`, `mode=1`, `where="a"`.
+recorded: axes, shapes, counts, orders, flags. The value of a traced integer or boolean that is
+passed as a parameter is guarded, and the function gets the plain value. Parameters that NumPy's C
+code accepts in several spellings are normalised here: `order="f"`, `kind="Stable"`, `mode=1`,
+`where="a"`.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ _ANY = {_MANY, inspect.Parameter.VAR_KEYWORD}
 
 @dataclass(frozen=True)
 class Form:
-    """How a function is called: NumPy's names of arguments that have another name here, and the
-    positions of parameters; `after` is the position from which on all are, if there is one."""
+    """How a function is called: `renamed` maps NumPy's argument names to ours, `positions` are
+    those of parameters, and from `after` on, if it isn't None, all arguments are parameters."""
 
     renamed: dict[str, str]
     positions: tuple[int, ...]
     after: int | None
-    read: tuple[tuple[int, str], ...]  # the positions of those that have several spellings
-    names: tuple[str, ...]  # of all arguments that have a place
+    read: tuple[tuple[int, str], ...]  # positions and names of parameters with several spellings
+    names: tuple[str, ...]  # of all positional arguments
 
     def own(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by the names that they have here."""
+        """The keyword arguments under our names."""
         if not self.renamed:
             return kwargs
         return {self.renamed.get(name, name): x for name, x in kwargs.items()}
 
     def is_parameter(self, k: int) -> bool:
-        """Whether the argument in this place is one."""
+        """Whether the argument at position `k` is a parameter."""
         return k in self.positions or (self.after is not None and k >= self.after)
 
     def is_named(self, k: int, names: Sequence[str]) -> bool:
@@ -69,7 +70,8 @@ class Form:
 
 
 def _parameters(numpys: Any) -> list[inspect.Parameter]:
-    """The parameters of a function of NumPy's; an older one doesn't tell those of C code."""
+    """The parameters in the signature of a NumPy function; empty for C functions of older versions,
+    which have no signature."""
     try:
         return list(inspect.signature(numpys).parameters.values())
     except ValueError:
@@ -78,11 +80,11 @@ def _parameters(numpys: Any) -> list[inspect.Parameter]:
 
 @cache
 def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
-    """The form of a function of the front end, which stands for one of NumPy's."""
+    """The form of a front-end function that implements the NumPy function `numpys`."""
     own = list(inspect.signature(function).parameters.values())
     renamed = {}
     theirs = [] if numpys is None else _parameters(numpys)
-    if theirs and {p.kind for p in own} >= _ANY:  # it hands them on
+    if theirs and {p.kind for p in own} >= _ANY:  # it passes them on
         own = theirs
     for mine, its in zip(own, theirs, strict=False):
         if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
@@ -97,7 +99,7 @@ def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
 
 
 def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any, bool]:
-    """The arguments with plain parameters, and whether one of them was traced."""
+    """The arguments with plain parameters, and whether one of the parameters was traced."""
     done, named, found = list(args), kwargs, False
     positions: Sequence[int] = form.positions
     if form.after is not None:
@@ -126,20 +128,20 @@ def _text(x: Any) -> Any:
 
 
 def letter(x: Any) -> Any:
-    """An order in memory: "f" or b"F" --> "F"."""
+    """A memory order in NumPy's spelling: "f" or b"F" --> "F"."""
     x = _text(x)
     return x.upper() if type(x) is str and x in ("c", "f", "a", "k") else x
 
 
 def _lower(x: Any) -> Any:
-    """A way to sort: "Stable" --> "stable"."""
+    """A sorting method in NumPy's spelling: "Stable" --> "stable"."""
     x = _text(x)
     return x.lower() if type(x) is str else x
 
 
 def truth(x: Any) -> Any:
-    """A mask: of what is no array the truth counts, "a" --> True. Numbers stay, which `np.mean`
-    adds up to count the elements."""
+    """A mask; of an object that is no array, its truth: "a" --> True. Numbers stay, since `np.mean`
+    adds them up to count the elements."""
     if isinstance(x, (bool, np.ndarray)) or x is np._NoValue or has_tracers([x], {}):
         return x
     if (hasattr(x, "dtype") and x.ndim) or np.asarray(x).dtype.kind in "biuf":
@@ -151,18 +153,19 @@ READ: dict[str, Callable[[Any], Any]] = {"order": letter, "kind": _lower, "where
 
 
 def one_of(x: Any, *names: str) -> Any:
-    """The mode that a parameter says by its name, or by its number: of 0, 1, 2 the names."""
+    """The name of a mode that is passed as a name or as its number, 0, 1 or 2."""
     x = _text(x)
     return x if isinstance(x, str) else names[-1 if x is None else operator.index(x)]
 
 
 def beyond(mode: Any) -> Any:
-    """What becomes of indices beyond the ends."""
+    """The mode for indices out of bounds: "clip", "wrap" or "raise"."""
     return one_of(mode, "clip", "wrap", "raise")
 
 
 class _Running(threading.local):
-    """Whether code of NumPy's runs: what it makes parameters of can't change later."""
+    """Whether NumPy's own code is running in this thread. The arrays that it makes and passes as
+    parameters can't change at later calls."""
 
     numpys = False
 
@@ -171,7 +174,8 @@ running = _Running()
 
 
 def _is_taken(x: Any) -> bool:
-    """Whether a parameter has traced integers in it, or is an array, whose elements may change."""
+    """Whether a parameter contains a tracer, or an array whose elements may change between
+    calls."""
     if isinstance(x, (list, tuple)):
         return any(map(_is_taken, x))
     if isinstance(x, dict):
@@ -180,8 +184,8 @@ def _is_taken(x: Any) -> bool:
 
 
 def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
-    """A parameter with guarded values for traced integers and booleans. An array from outside is
-    guarded as well: it is read in the trace of the tracers among `others`."""
+    """A parameter with guarded plain values for traced integers and booleans. The elements of
+    captured arrays are guarded too, in the trace of the tracers among `others`."""
     if isinstance(x, list):
         return [plain_parameter(part, others) for part in x]
     if isinstance(x, tuple):
@@ -199,31 +203,33 @@ def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
     if x.ndim:
         found = np.array(x._concrete)
         same: Any = np.all(np.equal(x, found.copy()))
-        if isinstance(same, Tracer):  # an array that the function makes is the same each time
+        if isinstance(same, Tracer):  # not for an array that the function makes: it is constant
             x._trace.guard(same, True, "an array of axes, counts or flags")
         return found
     value = bool(x) if x.dtype.kind == "b" else x.__index__()
-    return value if x._weak else x.dtype.type(value)  # as it would be untraced
+    return value if x._weak else x.dtype.type(value)  # of the type that it has untraced
 
 
 def whole(x: Any) -> Any:
-    """A traced integer or boolean as a plain one, which is guarded; None for all else."""
+    """The guarded plain value of a traced integer or boolean scalar; None for all else."""
     if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind not in "iub":
         return None
     value = x._guarded("a number that is a key, or goes to code in C")
-    kind: Any = x.__class__ if x._weak else x.dtype.type  # as it would be untraced
+    kind: Any = x.__class__ if x._weak else x.dtype.type  # of the type that it has untraced
     return kind(value)
 
 
 def key(x: Any) -> Any:
-    """The same of a key of a dict or set, a real one too where the function needs that."""
+    """The guarded plain value of a key of a dict or set: an integer or boolean, or a real number
+    where the function needs it as a key."""
     if isinstance(x, Tracer) and x._is_scalar() and x.dtype.kind == "f":
         return plain_key(x)
     return whole(x)
 
 
 def plain_number(by: str, x: Any) -> Any:
-    """The same of a real number too, for a function, which must not be differentiated."""
+    """The guarded plain value of a number that is passed to the function `by`. A real number must
+    not be differentiated."""
     if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind != "f":
         return whole(x)
     of_integers = is_of_integers(x._trace, x._read()[0])
@@ -232,12 +238,13 @@ def plain_number(by: str, x: Any) -> Any:
 
 
 def tolerance(x: Any) -> Any:
-    """A traced number that says how well a result is approximated, as a plain one. What it is the
-    approximation of doesn't depend on it, so no derivative is lost. One that played and compiled
-    code round differently is the same to nine digits."""
+    """The guarded plain value of a traced tolerance.
+
+    The exact result doesn't depend on the tolerance of its approximation, so no derivative is lost.
+    The guard compares nine digits, since played and compiled code round differently."""
     trace = current_trace()
     if type(x) is np.ndarray and x.dtype.kind in "fiub" and not x.ndim and trace is not None:
-        x = stand_in(trace, *to_operand(trace, x))  # it may hold another number later
+        x = stand_in(trace, *to_operand(trace, x))  # its contents may change between calls
     if not isinstance(x, Tracer) or x.ndim:
         return x
     if x.dtype.kind != "f":
@@ -266,8 +273,8 @@ def has_tracers(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def numbers_taken(args: Any, kwargs: Any) -> Any:
-    """Arguments with guarded values for all that is traced, for a function that NumPy runs; None if
-    something traced isn't a single integer or boolean."""
+    """The arguments with guarded values for all tracers, for a function that NumPy runs; None
+    unless each tracer is a single integer or boolean."""
     tracers = list(_tracers([*args, *kwargs.values()]))
     if not tracers or any(x.dtype.kind not in "iub" or x.ndim for x in tracers):
         return None

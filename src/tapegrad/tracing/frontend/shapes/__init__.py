@@ -1,1 +1,1 @@
-"""New arrays and shapes: reshaping, joining, making, windows."""
+"""Functions that make arrays or change shapes: reshaping, joining, making, windows."""

@@ -1,4 +1,4 @@
-"""Joining and splitting: concatenate, stack, split and their relatives."""
+"""Joining and splitting: concatenate, stack, insert, delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _traced(xs: Any) -> list[Tracer]:
-    """All of them as tracers, if one is."""
+    """The arrays as tracers. At least one is a tracer."""
     xs = list(xs)
     return [x if isinstance(x, Tracer) else as_tracer(x, *xs) for x in xs]
 
@@ -79,7 +79,7 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
 
 
 def _with_rows(xs: Sequence[Any]) -> Any:
-    """`stack`, of single arrays, and of rows of others, which follow each other."""
+    """`stack` of single arrays and of groups of consecutive rows of other arrays."""
     parts = []
     for is_single, group in groupby(xs, lambda x: isinstance(x, Tracer)):
         for rows in [Stack(0)(*group)] if is_single else group:
@@ -88,7 +88,7 @@ def _with_rows(xs: Sequence[Any]) -> Any:
 
 
 def _in_turn(arrays: Sequence[Tracer]) -> Any:
-    """The rows of arrays, of each one in turn."""
+    """The rows of several arrays, interleaved."""
     if len(arrays) == 1:
         return arrays[0]
     turns = Stack(1)(*arrays)
@@ -136,5 +136,5 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
         (gone,) = gone
     kept = np.delete(np.arange(arr.shape[axis]), gone)
     result = arr[(slice(None),) * axis + (kept,)]
-    gathered = not isinstance(obj, slice) and np.ndim(obj) > 0  # else NumPy copies the parts
+    gathered = not isinstance(obj, slice) and np.ndim(obj) > 0  # otherwise NumPy copies the parts
     return result if gathered else lay_out_as(result, arr, "A")

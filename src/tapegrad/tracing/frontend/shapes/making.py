@@ -34,8 +34,9 @@ def uniform(trace: Trace, shape: tuple[int, ...], value: Any, dtype: np.dtype) -
 def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
     """`np.array(x, dtype)`: numbers, arrays and traced values, in nested lists.
 
-    A traced array is itself, as in np.asarray. An array from outside becomes a copy of it as it
-    is at each call. Integers and booleans without a traced value stay a plain array.
+    A traced array is returned itself, as by np.asarray. A captured array is copied on the tape,
+    with its contents at each call. Integers and booleans without a traced value stay a plain
+    array.
     """
     dtype = None if dtype is None else np.dtype(dtype)
     if stands_for_labelled(x):
@@ -64,8 +65,8 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
 
 
 def check_fits(xs: list[Tracer], dtype: Any) -> None:
-    """Floats that become integers one by one: the error of one that is none, or that the type
-    doesn't hold. That there is none is guarded. NumPy's own wrap around in unsigned types."""
+    """Raise NumPy's error where single floats become integers and one is not finite or out of
+    range. That all fit is guarded. NumPy's own float scalars wrap around in unsigned types."""
     if dtype is None or np.dtype(dtype).kind not in "iu":
         return
     found = [x for x in xs if x.dtype.kind == "f" and (x._weak or x._is_scalar())]
