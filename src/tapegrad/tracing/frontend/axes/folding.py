@@ -1,7 +1,7 @@
 """Methods of ufuncs: reduce, reduceat, accumulate, outer and at.
 
-Those of addition and the like are primitives, or a few calls. Of any other function each step is
-recorded, one after the other.
+Those of addition and its relatives are primitives, or a few calls. For any other ufunc, the
+operation is recorded once for each element, in order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _root_of_squares(x: Any, axis: Any, keepdims: Any) -> Any:
 
 
 def _folded(ufunc: np.ufunc, neutral: float, fold: Callable[..., Any]) -> Callable[..., Any]:
-    """reduce of a function that has no primitive of its own."""
+    """`reduce` of a ufunc by the function `fold`; `neutral` is its neutral element, for
+    `where=`."""
 
     def reduce(
         x: Any,
@@ -56,7 +57,7 @@ def _folded(ufunc: np.ufunc, neutral: float, fold: Callable[..., Any]) -> Callab
 
 
 def _doubling(ufunc: np.ufunc) -> Callable[..., Any]:
-    """accumulate of an associative function: the reach of each element doubles, step by step."""
+    """`accumulate` of an associative ufunc, by recursive doubling."""
 
     def accumulate(x: Any, axis: int = 0, dtype: Any = None) -> Any:
         x = x if dtype is None else cast(x, np.dtype(dtype))
@@ -91,14 +92,15 @@ _ACCUMULATE: dict[np.ufunc, Callable[..., Any]] = {
 }
 
 
-# ---- any function, step by step
+# ---- any ufunc, step by step
 
 
 _OTHERWISE = (np.power, np.float_power, np.arctan2)
 
 
 def _as_numpys(ufunc: np.ufunc, method: str, x: Any, *args: Any, **kwargs: Any) -> np.dtype:
-    """The dtype of what NumPy gives, or its own error, of an array of fewer elements."""
+    """The dtype of NumPy's result, from a call on at most one element along each axis; or NumPy's
+    own error."""
     short = np.ones([min(n, 1) for n in x.shape], x.dtype)
     return getattr(ufunc, method)(short, *args, **kwargs).dtype
 
@@ -127,7 +129,7 @@ def _step_by_step(
     axes = reducing.axes_of(x, axis)
 
     def in_front(y: Any) -> Any:
-        """With the axes to reduce made one."""
+        """`y` with the axes to reduce merged into the first one."""
         y = np.moveaxis(y, axes, range(len(axes)))
         kept = y.shape[len(axes) :]
         return y.reshape(math.prod(x.shape[k] for k in axes), *kept)
@@ -149,7 +151,7 @@ def _step_by_step(
 
 
 def _accumulated(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> Any:
-    """The same, with what each step gives."""
+    """`accumulate` step by step: the results of all steps of `_step_by_step`."""
     dtype = _as_numpys(ufunc, "accumulate", x, axis, dtype)
     axis = normalize_axis_index(axis, x.ndim)
     rows = np.moveaxis(cast(x, dtype), axis, 0)
@@ -160,7 +162,7 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> A
 
 
 def _reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any = None) -> Any:
-    """reduceat: `reduce` from each index to the next, or one element if that is before it."""
+    """`reduceat`: `reduce` from each index to the next, or one element if the next isn't larger."""
     if not x.ndim:
         raise TypeError("cannot reduceat on a scalar")
     axis = normalize_axis_index(axis, x.ndim)
@@ -189,11 +191,11 @@ def _reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any
 
 
 def _applied_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
-    """at: of an index that is there several times, one time after the other; the indices are
+    """`at`. Operations at a repeated index are done one after the other. The indices are
     guarded."""
     places = np.arange(x.size).reshape(x.shape)[plain_parameter(index, (x, *values))]
     flat = np.ravel(places)
-    times = np.zeros(flat.size, int)  # how often an index was there before
+    times = np.zeros(flat.size, int)  # earlier occurrences of each index
     order = np.argsort(flat, kind="stable")
     runs = np.flatnonzero(np.diff(flat[order], prepend=-1))
     times[order] = np.arange(flat.size) - np.repeat(runs, np.diff(runs, append=flat.size))
@@ -207,8 +209,8 @@ def _applied_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
 
 
 def folded_dtype(ufunc: np.ufunc, x: Any, out: Any) -> Any:
-    """The dtype that reduce, accumulate and reduceat work in if only that of `out=` is given; None
-    for what NumPy finds itself."""
+    """The dtype in which reduce, accumulate and reduceat compute if only `out=` determines it; None
+    if NumPy's default applies."""
     (target,) = out if isinstance(out, tuple) else (out,)
     if "?" in {types[-1] for types in ufunc.types if types[0] in "dl"}:
         return None
@@ -218,8 +220,8 @@ def folded_dtype(ufunc: np.ufunc, x: Any, out: Any) -> Any:
 def ufunc_method(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """`ufunc.reduce`, `.reduceat`, `.accumulate`, `.outer` and `.at`."""
-    kwargs.pop("array", None)  # it is among the inputs
+    """`ufunc.reduce`, `reduceat`, `accumulate`, `outer` and `at`."""
+    kwargs.pop("array", None)  # it is among `inputs`
     if method == "reduce" and ufunc in _REDUCE:
         (x,) = inputs
         given = {k: v for k, v in kwargs.items() if v is not None or k == "axis"}

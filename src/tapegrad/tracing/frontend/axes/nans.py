@@ -1,4 +1,4 @@
-"""Reductions that leave NaN out: those of `reducing`, of the elements that are there."""
+"""Reductions that ignore NaN: those of `reducing`, of the other elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MISSING = np._NoValue
 
 
 def _filled(a: Any, value: Any) -> tuple[Any, Any]:
-    """`a` with its NaN replaced by `value`, and where there was none."""
+    """`a` with NaN replaced by `value`, and the mask of the elements that weren't NaN."""
     if a.dtype.kind not in "fc":
         return a, np.ones_like(a, dtype=bool)
     there = np.logical_not(np.isnan(a))
@@ -24,12 +24,12 @@ def _filled(a: Any, value: Any) -> tuple[Any, Any]:
 
 
 def _both(there: Any, where: Any) -> Any:
-    """The elements that are there, among those of `where=`."""
+    """The mask `there`, combined with `where=`."""
     return there if where is _MISSING else np.logical_and(there, mask_of(where))
 
 
 def _of_filled(function: Callable[..., Any], value: float) -> Callable[..., Any]:
-    """A function of what is there, where `value` changes nothing."""
+    """A NaN-ignoring function: NaN is replaced by `value`, which doesn't change the result."""
 
     def reduce(a: Any, *args: Any, **kwargs: Any) -> Any:
         a = as_tracer(a, *args, *kwargs.values())
@@ -73,7 +73,7 @@ def nanvar(
     mean: Any = _MISSING,
     correction: Any = _MISSING,
 ) -> Any:
-    """np.nanvar: NaN where no freedom is left."""
+    """np.nanvar: NaN where the degrees of freedom are 0 or fewer."""
     ddof = reducing.freedom_lost(ddof, correction)
     a = as_tracer(a, where, mean, out)
     if a.dtype.kind not in "fc":
@@ -93,7 +93,7 @@ nanstd = stands_for(np, name="nanstd", of_complex=True)(reducing.root_of(nanvar)
 def _nan_extremum(
     extremum: Callable[..., Any], combine: Callable[..., Any], neutral: float
 ) -> Callable[..., Any]:
-    """nanmax and nanmin: NaN only where there is nothing else."""
+    """nanmax or nanmin: NaN only where all elements are NaN."""
 
     def reduce(
         a: Any,
@@ -112,7 +112,7 @@ def _nan_extremum(
         x, there = _filled(a, neutral)
         there = _both(there, where)
         x = reducing.selected(x, where, a.dtype.type(neutral))
-        start = neutral if initial is not _MISSING else _MISSING  # of no elements there is one
+        start = neutral if initial is not _MISSING else _MISSING  # an empty reduction is valid
         result = extremum(x, axis, None, keepdims, start)
         some = reducing.any(there, axis, None, keepdims)
         result = np.where(some, result, result.dtype.type(np.nan))

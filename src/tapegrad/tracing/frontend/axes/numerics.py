@@ -24,7 +24,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _along(axis: int, k: Any) -> tuple[Any, ...]:
-    """The index that takes `k` along an axis."""
+    """The index with `k` at an axis, and slices before it."""
     return (*(slice(None),) * axis, k)
 
 
@@ -43,7 +43,7 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """np.linspace: `start + k * step`, and `stop` itself at the end."""
+    """np.linspace: `start + k * step`, with `stop` itself at the end."""
     num = num.__index__()
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
@@ -54,7 +54,7 @@ def linspace(
     step = (stop - start) / parts if parts > 0 else start * np.nan
     k = np.arange(num, dtype=real).reshape((num,) + (1,) * start.ndim)
     moved = k * (step if parts > 0 else stop - start)
-    if parts > 0:  # steps that vanish though what they are parts of doesn't
+    if parts > 0:  # a step may underflow to 0
         moved = np.where(np.any(step == 0), k / parts * (stop - start), moved)
     found = moved + start
     if endpoint and num > 1:
@@ -89,7 +89,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 
 def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
-    """Differences of second order inside, and one-sided ones at the edges."""
+    """Central differences of second order inside, and one-sided ones at the edges."""
     n = f.shape[axis]
     if n < edge_order + 1:
         raise ValueError(
@@ -120,7 +120,7 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
         + rows((g - h) / (h * g)) * f[_along(axis, slice(1, -1))]
         + rows(h / (g * (h + g))) * f[_along(axis, slice(2, None))]
     )
-    if uniform:  # nothing of the middle, which may be infinite
+    if uniform:  # without the middle element, which may be infinite
         inside = (f[_along(axis, slice(2, None))] - f[_along(axis, slice(None, -2))]) / (2.0 * dx)
     if edge_order == 1:
         first = (at(1) - at(0)) / steps[0]
@@ -148,8 +148,9 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
 def interp(
     x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
-    """np.interp: piecewise linear; at a node the slope is that of the piece to its right. Where the
-    nodes decrease everything lies outside: NumPy looks first whether it is above."""
+    """np.interp: piecewise linear. At a node the slope is that of the interval to its right. If the
+    nodes decrease, all points are outside: NumPy tests first whether a point is above the last
+    node."""
     given = x, xp, fp, below, above, period
     x, xp, fp = (cast(as_tracer(v, *given), np.float64) for v in given[:3])
     if not xp.size:
@@ -168,7 +169,7 @@ def interp(
         xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = np.concatenate([fp[-1:], fp, fp[:1]])
     _check_ordered(xp)
-    if x.ndim == 0:  # an index that is a number would be guarded
+    if x.ndim == 0:  # a scalar index would be guarded
         return scalar(interp(np.reshape(x, 1), xp, fp, below, above)[0])
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
     after = np.minimum(k + 1, xp.size - 1)
@@ -176,7 +177,8 @@ def interp(
     low, high = fp[k], fp[after]
     slope = (high - low) / np.where(width == 0, 1.0, width)
     line = slope * (x - xp[k]) + low
-    # Infinities that meet: from the node above, or what both nodes have; at a node its own value.
+    # Infinite values: interpolate from the node above, or take the value of both nodes if they are
+    # equal; at a node take its own value.
     back = slope * (x - xp[after]) + high
     back = np.where(np.isnan(back) & (low == high), low, back)
     value = np.where(np.isnan(line) & (x == x), back, line)
@@ -187,15 +189,15 @@ def interp(
 
 
 def _check_ordered(xp: Any) -> None:
-    """What NumPy finds between nodes in no order depends on the places asked for before. Those of a
-    later call have to be in this order, too."""
+    """Guard the order of the nodes. For unordered nodes NumPy's result depends on the points
+    searched before, so they are refused."""
     trace = xp._trace
     idle = trace.idle and trace.stands is None
     if not trace.alive or idle or xp._read()[1] is None or xp.size < 2:
         return
     steps: Any = np.diff(xp)
     falls: Any = np.any(steps < 0)
-    if trace.idle:  # of values that aren't there yet
+    if trace.idle:  # traced without values
         trace.guard(falls, False, "the order of the points of np.interp", fixed=True)
         return
     if falls._value and np.any(steps._value > 0):
@@ -227,8 +229,8 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 def _correlation(a: Any, v: Any, mode: str) -> Any:
-    """The sums of products of `v` with the parts of `a`, of full or partial overlap. NumPy moves
-    the shorter one, and turns the result round if that is `a`."""
+    """The sums of products of `v` with windows of `a`, of full or partial overlap. NumPy moves the
+    shorter array, and reverses the result if that is `a`."""
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError("object too deep for desired array")
     if a.size == 0 or v.size == 0:
@@ -247,7 +249,7 @@ def _correlation(a: Any, v: Any, mode: str) -> Any:
 
 @stands_for(np)
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """np.bincount; the largest index is guarded, since it decides the length."""
+    """np.bincount. The largest index is guarded, since it determines the length."""
     x = as_tracer(x, weights)
     if x.ndim != 1:
         depth = "small" if x.ndim == 0 else "deep"
@@ -279,7 +281,8 @@ def polymul(a1: Any, a2: Any) -> Any:
 
 
 def _coefficients(a: Any) -> Any:
-    """Those of a polynomial, from the highest that isn't 0: which one that is, is guarded."""
+    """The coefficients of a polynomial from the highest nonzero one on, whose position is
+    guarded."""
     a = np.atleast_1d(a)
     if a.ndim > 1:
         raise ValueError("Polynomial must be 1d only.")
@@ -315,7 +318,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
         return c / c
     size = np.sqrt(np.diag(c))
     ratio = c / size[:, None] / size[None, :]
-    # Rounding alone leaves the bounds, so the derivative doesn't see them.
+    # Only rounding exceeds the bounds, so the derivative is that without the clip.
     if ratio.dtype.kind == "c":
         return by_parts(_bounded, ratio)
     return _bounded(ratio)
@@ -328,7 +331,7 @@ def _bounded(x: Any) -> Any:
 @stands_for(np, of_complex=True, lists="condlist choicelist")
 @in_rows
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """np.select: the first condition that holds."""
+    """np.select: the choice of the first condition that holds."""
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
     if len(condlist) == 0:
@@ -347,8 +350,8 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 @stands_for(np, of_complex=True)
 def sinc(x: Any) -> Any:
-    """np.sinc: sin(pi x) / (pi x); near 0, where derivatives of the quotient lose their digits, by
-    its series. Of that 24 derivatives are right."""
+    """np.sinc: sin(pi x) / (pi x). Near 0, where derivatives of the quotient lose digits, its
+    Taylor series is used, of which 24 derivatives are accurate."""
     if x.dtype.kind not in "fc":
         x = cast(x, np.float64)
     y = np.pi * x

@@ -22,7 +22,7 @@ _STATISTICS: dict[str, Callable[..., Any]] = {"mean": np.mean, "maximum": np.max
 
 @stands_for(np, of_complex=True)
 def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """np.pad: by NumPy's own code, where there is nothing better."""
+    """np.pad. Modes without a faster form here run by NumPy's own code."""
     if isinstance(pad_width, dict):
         pad_width = [pad_width.get(a, pad_width.get(a - x.ndim, 0)) for a in range(x.ndim)]
         pad_width = [(w, w) if np.ndim(w) == 0 else w for w in pad_width]
@@ -75,7 +75,7 @@ def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, 
 
 
 def _stretched(value: Any, axis: int, extent: int) -> Any:
-    """An axis of extent 1 repeated."""
+    """A value of extent 1 along an axis, repeated to `extent`."""
     return broadcast_to(value, [extent if a == axis else n for a, n in enumerate(value.shape)])
 
 
@@ -106,14 +106,14 @@ def _pad_constant(x: Any, widths: list[tuple[int, ...]], values: Any) -> Any:
 
 
 def _pad_ramp(x: Any, widths: list[tuple[int, ...]], values: Any) -> Any:
-    """From the edge, straight to the end values, which are reached at the far end."""
+    """Linear ramps from the edges to the end values."""
     ends = np.broadcast_to(as_tracer(values, x).astype(x.dtype), (x.ndim, 2))
     for axis, (before, after) in enumerate(widths):
         column = [-1 if a == axis else 1 for a in range(x.ndim)]
         edges = [x[(slice(None),) * axis + (k,)] for k in (slice(0, 1), slice(-1, None))]
         fillers = []
         for side, width in enumerate((before, after)):
-            along = np.arange(width) / max(width, 1)  # 0 at the far end
+            along = np.arange(width) / max(width, 1)  # 0 at the outer end
             along = (along if side == 0 else along[::-1]).astype(x.dtype).reshape(column)
             fillers.append(ends[axis, side] + (edges[side] - ends[axis, side]) * along)
         x = _pad_axis(x, axis, fillers)

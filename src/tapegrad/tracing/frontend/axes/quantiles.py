@@ -1,4 +1,4 @@
-"""Medians and quantiles: elements of the sorted array, or between two of them."""
+"""Medians and quantiles: elements of the sorted array, or interpolations between two of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tapegrad.tracing.recording.layout import overwritten
 
 
 def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """`a` with the axes to reduce moved last and made one, and which they were."""
+    """`a` with the reduced axes moved last and merged into one, and their numbers."""
     every = tuple(range(a.ndim))
     axes = every if axis is None else tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
     kept = [k for k in every if k not in axes]
@@ -30,7 +30,7 @@ def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
 def median(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Any:
-    """np.median: the middle element, or the mean of the two."""
+    """np.median: the middle element, or the mean of the middle two."""
     a = as_tracer(a, out)
     x, axes = _merged(a, axis)
     if x.shape[-1] == 0:  # NaN, and a warning
@@ -39,7 +39,7 @@ def median(
     half, odd = divmod(x.shape[-1], 2)
     middle = np.mean(ordered[..., half - 1 + odd : half + 1], axis=-1)
     if x.dtype.kind == "f":
-        last = ordered[..., -1]  # NaN comes last
+        last = ordered[..., -1]  # NaN is sorted last
         middle = np.where(np.isnan(last), last, middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
     _note_memory(a, overwrite_input)
@@ -51,8 +51,8 @@ def _note_memory(a: Any, overwrite_input: bool) -> None:
         overwritten(a, "overwrite_input=True", None)
 
 
-# The place of a quantile among n sorted elements, by the names of Hyndman and Fan: a whole number,
-# or one between two; then `_SHARES` may say how much of the upper one is taken.
+# The position of a quantile among n sorted elements, by method (Hyndman and Fan): an integer, or a
+# fractional one, for which `_SHARES` may replace the weight of the upper neighbour.
 _PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "inverted_cdf": lambda n, q: _nearer(n * q - 1, lambda share, at: share == 0),
     "closest_observation": lambda n, q: _nearer(
@@ -81,7 +81,7 @@ def _spaced(n: int, q: Any, alpha: float, beta: float) -> Any:
 
 
 def _nearer(at: Any, is_below: Callable[[Any, Any], Any]) -> Any:
-    """The whole place below, where that is chosen, or else above."""
+    """The integer position below `at` where `is_below` chooses it, else the one above."""
     below = np.floor(at)
     place = np.where(is_below(at - below, at), below, below + 1)
     return np.maximum(place.astype(np.intp), 0)
@@ -101,7 +101,7 @@ def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _listed(q: Any, a: Any) -> Any:
-    """Quantiles as an array, or traced."""
+    """Quantile levels as an array, or a tracer."""
     return as_tracer(q, a) if has_tracer(q) else np.asarray(q)
 
 
@@ -109,7 +109,7 @@ def _listed(q: Any, a: Any) -> Any:
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
 ) -> Any:
-    """np.nanmedian: the middle of what is there."""
+    """np.nanmedian: the median of the elements other than NaN."""
     a = as_tracer(a, out)
     if a.dtype.kind != "f":
         result = median(a, axis, None, overwrite_input, keepdims)
@@ -121,7 +121,7 @@ def nanmedian(
     half = np.concatenate([np.maximum(count - 1, 0) // 2, count // 2], -1)
     both = take_along_axis(sort(x), np.minimum(half, x.shape[-1] - 1), -1)
     middle = np.mean(both, axis=-1)
-    if x.ndim == 1 or x.shape[-1] >= 600:  # else NumPy adds the one in the middle to itself
+    if x.ndim == 1 or x.shape[-1] >= 600:  # otherwise NumPy averages it with itself
         middle = np.where(count[..., 0] % 2 == 1, both[..., 0], middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
     _note_memory(a, overwrite_input)
@@ -179,19 +179,19 @@ def _quantile(
 
 
 def _of_all(x: Any, q: Any, method: str, weak: bool) -> Any:
-    """Quantiles along the last axis; NaN where there is one."""
+    """Quantiles along the last axis; NaN where an element is NaN."""
     ordered = np.moveaxis(sort(x), -1, 0)
     place = _PLACES[method](x.shape[-1], q)
     whole = place.dtype.kind == "i"
     found = ordered[place] if whole else _between(ordered, place, method, weak)
     if x.dtype.kind == "f":
-        last = ordered[-1]  # NaN comes last
+        last = ordered[-1]  # NaN is sorted last
         found = np.where(np.isnan(last), last, found)
     return found
 
 
 def _of_those_there(x: Any, q: Any, method: str, weak: bool) -> Any:
-    """Quantiles along the last axis of what is no NaN, each row with a count of its own."""
+    """Quantiles along the last axis of the elements other than NaN, whose number differs by row."""
     shape, several = x.shape[:-1], np.ndim(q)
     rows = np.moveaxis(sort(x), -1, 0).reshape(x.shape[-1], -1)
     count = np.sum(~np.isnan(rows), axis=0)
@@ -209,12 +209,12 @@ def _of_those_there(x: Any, q: Any, method: str, weak: bool) -> Any:
         found = copy_of(found)
     if not (several and shape):
         return found
-    first, last = range(several), range(-several, 0)  # NumPy goes from row to row
+    first, last = range(several), range(-several, 0)  # NumPy computes row by row
     return np.moveaxis(np.copy(np.moveaxis(found, first, last), "C"), last, first)
 
 
 def _weights_of(a: Any, weights: Any, axis: Any, method: str) -> Any:
-    """Weights in the shape of the array, with the axes to reduce moved last and made one."""
+    """Weights in the shape of the array, with the reduced axes moved last and merged into one."""
     if method != "inverted_cdf":
         raise ValueError(f"Only method 'inverted_cdf' supports weights. Got: {method}.")
     weights = as_tracer(weights, a)
@@ -235,7 +235,7 @@ def _weights_of(a: Any, weights: Any, axis: Any, method: str) -> Any:
 
 
 def _weighted(x: Any, q: Any, weights: Any, nans: bool) -> Any:
-    """The first of the sorted elements at which the sum of weights reaches the share `q` of all."""
+    """The first of the sorted elements at which the cumulated weight reaches the share `q`."""
     gone = np.isnan(x) if x.dtype.kind == "f" else np.zeros_like(x, dtype=bool)
     if nans:
         weights = np.where(gone, weights.dtype.type(0), weights)
@@ -246,7 +246,7 @@ def _weighted(x: Any, q: Any, weights: Any, nans: bool) -> Any:
         raise ValueError("Weights included NaN, inf or were all zero.")
     if q.dtype.kind == "f":
         share = share.astype(q.dtype)
-    share = np.where(share == 0, share.dtype.type(-1), share)  # what has no weight isn't chosen
+    share = np.where(share == 0, share.dtype.type(-1), share)  # those without weight aren't chosen
     at: Any = np.reshape(q, (*np.shape(q), *(1,) * x.ndim))
     place = np.minimum(np.sum(share < at, axis=-1), x.shape[-1] - 1)
     rows = np.broadcast_to(take_along_axis(x, order, -1), (*place.shape, x.shape[-1]))
@@ -257,9 +257,11 @@ def _weighted(x: Any, q: Any, weights: Any, nans: bool) -> Any:
 
 
 def _between(ordered: Any, place: Any, method: str, weak: bool, of_rows: Any = None) -> Any:
-    """What lies at places between elements, as NumPy interpolates: from the nearer end, so that
-    rounding doesn't leave the interval. `of_rows` has the last place of each row, and its number,
-    where each has places of its own."""
+    """Interpolations between neighbours of the sorted elements, at fractional positions.
+
+    As in NumPy, they start from the nearer neighbour, so that rounding doesn't leave the interval.
+    If rows have different positions, `of_rows` holds the last position of each row and the row's
+    number."""
     top = ordered.shape[0] - 1 if of_rows is None else of_rows[0]
     floor = np.floor(place)
     share = place - floor

@@ -1,4 +1,4 @@
-"""Reductions with axis, keepdims, dtype, where, initial and out, as NumPy has them."""
+"""Reductions with NumPy's axis, keepdims, dtype, where, initial and out."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _MISSING = np._NoValue
 
 
 def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
-    """The axes that NumPy means by `axis`, as numbers from 0 on."""
+    """The axes of `axis`, as nonnegative numbers."""
     if axis is None:
         return tuple(range(x.ndim))
     if x.ndim == 0 and axis in (0, -1):
-        return ()  # NumPy lets scalars pass as vectors here
+        return ()  # NumPy accepts these axes of a scalar
     if isinstance(axis, list):
         axis = tuple(axis)
     return tuple(sorted(normalize_axis_tuple(axis, x.ndim)))
 
 
 def _check_axes(x: Any, axis: Any, where: Any) -> None:
-    """NumPy's error for an axis of a scalar, where it doesn't let that pass."""
+    """Raise NumPy's error for an axis of a scalar, in functions that don't accept it."""
     if axis is not None and (where is _MISSING or where is True):
         normalize_axis_tuple(axis, x.ndim)
 
 
 def _finish(out: Any, axes: tuple[int, ...], keepdims: Any, target: Any) -> Any:
-    """keepdims and out=, which every reduction takes."""
+    """A reduction's result with `keepdims` and `out=` applied."""
     if keepdims is not _MISSING and keepdims and axes:
         out = ExpandDims(axes)(out)
     return scalar(out) if target is None else store(target, out)
@@ -57,7 +57,7 @@ def reduced(primitive: Any, x: Any, axis: Any, keepdims: Any) -> Any:
 
 
 def selected(x: Any, where: Any, neutral: Any) -> Any:
-    """`x` with the elements outside `where=` replaced by the operation's neutral element."""
+    """`x` with the elements outside `where=` replaced by the neutral element."""
     if where is _MISSING or where is True:
         return x
     if np.ndim(where) > x.ndim:
@@ -66,8 +66,8 @@ def selected(x: Any, where: Any, neutral: Any) -> Any:
 
 
 def whole_dtype(x: Any, dtype: Any, out: Any = None) -> np.dtype:
-    """What np.sum and np.prod accumulate in: the dtype of `out=` counts, and without one small
-    integers and booleans widen."""
+    """The dtype in which np.sum and np.prod accumulate. `out=` takes part in it; without `dtype`
+    and `out=`, small integers and booleans widen."""
     if dtype is not None:
         return np.dtype(dtype)
     if out is not None:
@@ -80,7 +80,7 @@ def whole_dtype(x: Any, dtype: Any, out: Any = None) -> np.dtype:
 
 
 def like(initial: Any, result: Any) -> Any:
-    """`initial=` in the dtype of the result, which it never widens."""
+    """`initial=` in the dtype of the result."""
     if isinstance(initial, Tracer):
         return cast(initial, result.dtype)
     if type(initial) in (int, float) and result.dtype.kind in "iu":
@@ -131,8 +131,8 @@ def _is_negative_zero(x: Any) -> bool:
 
 
 def of_negative_zeros(total: Any, negative: Any) -> Any:
-    """A sum as it is if nothing is added to its terms: NumPy's sums that don't begin at 0.0 are
-    -0.0 where all terms are, and then they are all `negative`."""
+    """A sum with NumPy's sign of zero: -0.0 if all terms are (`negative`), where NumPy's sum starts
+    with the first term instead of 0.0. The derivative is that of `total`."""
     value = np.where(negative & (total == 0), total.dtype.type(-0.0), total)
     return Known()(value, total)
 
@@ -154,7 +154,7 @@ def _logical(primitive: Any, neutral: bool, combine: Callable[..., Any]) -> Call
         axes = axes_of(x, axis)
         x = selected(x, where, neutral)
         result = primitive(axes)(x) if axes else ew.copy(x)
-        if initial is not _MISSING:  # of ufunc.reduce
+        if initial is not _MISSING:  # from ufunc.reduce
             result = combine(result, initial)
         return _finish(result, axes, keepdims, out)
 
@@ -243,9 +243,9 @@ def _check_real(name: str, dtype: Any) -> None:
 
 
 def count_of(a: Any, axis: Any, where: Any, keepdims: Any, dtype: np.dtype) -> Any:
-    """How many elements go into each result: a number, or an array of this dtype."""
+    """The number of elements in each result: a number, or an array of this dtype."""
     if where is not _MISSING and where is not True:
-        mask_of(where)  # raises what NumPy does, which counts the numbers in a list as they are
+        mask_of(where)  # raises NumPy's error; numbers in a list stay numbers in the count
         mask = np.broadcast_to(as_tracer(where, a), a.shape)
         mask = cast(mask, np.dtype(np.intp)) if mask.dtype.kind == "f" else mask
         keep = keepdims is not _MISSING and bool(keepdims)
@@ -293,14 +293,14 @@ _mean = mean
 
 
 def squared_size(x: Any) -> Any:
-    """|x|^2, of a complex number the sum of the squares of its parts."""
+    """|x|^2; for complex numbers, the sum of the squares of their parts."""
     if x.dtype.kind == "c":
         return np.square(complexes.real(x)) + np.square(complexes.imag(x))
     return np.square(x)
 
 
 def freedom_lost(ddof: Any, correction: Any) -> Any:
-    """`ddof`, which the array API calls `correction`."""
+    """`ddof`, or `correction`, its name in the array API."""
     if correction is _MISSING:
         return ddof
     if not isinstance(ddof, Tracer) and ddof != 0:
@@ -309,7 +309,7 @@ def freedom_lost(ddof: Any, correction: Any) -> Any:
 
 
 def root_of(variance: Callable[..., Any]) -> Callable[..., Any]:
-    """The standard deviation, of a function for the variance."""
+    """The function for the standard deviation, from one for the variance."""
 
     def deviation(
         a: Any, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any
@@ -339,7 +339,7 @@ def _arg(primitive: Any) -> Callable[..., Any]:
         if axis is None:
             result = primitive(0)(ravel(a))
             return _finish(result, tuple(range(a.ndim)), keep, out)
-        if a.ndim == 0 and axis in (0, -1):  # NumPy takes a scalar for a vector of one element
+        if a.ndim == 0 and axis in (0, -1):  # NumPy treats a scalar as a vector of one element
             return reduce(a, None, out, keepdims=keepdims)
         axis = normalize_axis_index(axis, a.ndim)
         return _finish(primitive(axis)(a), (axis,), keep, out)

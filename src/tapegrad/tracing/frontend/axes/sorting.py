@@ -1,5 +1,5 @@
-"""Order: sorting and searching. A sort is a gather by the sorting indices, so
-its derivative puts each cotangent back where the element came from."""
+"""Sorting and searching. A sort is a gather by the sorting indices, so its derivative scatters each
+cotangent to the original position of the element."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 def argsort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     """np.argsort."""
     stable, descending = _options(*args, **kwargs)
-    if descending and not stable:  # which of two equal elements comes first isn't to be told
+    if descending and not stable:  # the order of equal elements isn't defined
         raise UnsupportedError(
             f"np.argsort with descending=True needs stable=True as well{at_line()}"
         )
@@ -36,8 +36,8 @@ def argsort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
 def _options(
     kind: Any = None, order: Any = None, *, stable: Any = None, descending: Any = None
 ) -> tuple[bool, bool]:
-    """Whether a sort is stable and whether it descends; NumPy's errors for arguments that don't go
-    together, or that it doesn't have yet."""
+    """(stable, descending). Raises NumPy's errors for arguments that exclude each other, or that
+    this version lacks."""
     if order is not None:
         raise ValueError("Cannot specify order when the array has no fields.")
     if descending is not None and not _DESCENDS:
@@ -58,7 +58,7 @@ def _order(a: Any, axis: Any, stable: bool, descending: bool) -> Any:
         a, axis = ravel(a), 0
     if a.ndim == 0:  # NumPy sorts a scalar as a vector of one element
         a = ravel(a)
-    if descending:  # NaN comes last in either order; ~a of integers is -a - 1, and never too large
+    if descending:  # NaN is last in either order; ~a of integers is -a - 1, which can't overflow
         a = -a if a.dtype.kind in "fc" else ~a
     if a.dtype.kind == "c":
         return lexsort([a.imag, a.real], axis)
@@ -90,7 +90,7 @@ def argpartition(
         raise ValueError("sort kind must be 'introselect'")
     if axis is None:
         a, axis = ravel(a), 0
-    if a.ndim == 0:  # NumPy takes a scalar for a vector of one element
+    if a.ndim == 0:  # NumPy treats a scalar as a vector of one element
         normalize_axis_index(axis, 1)
         a, axis = ravel(a), 0
     axis = normalize_axis_index(axis, a.ndim)
@@ -123,7 +123,7 @@ def partition_in_place(x: Tracer, kth: Any, axis: int = -1, *args: Any, **kwargs
 
 @stands_for(np)
 def lexsort(keys: Any, axis: Any = -1) -> Any:
-    """np.lexsort: stable sorts by one key after the other, the last of which counts most."""
+    """np.lexsort: stable sorts by one key after the other; the last key is the primary one."""
     if isinstance(keys, Tracer) and keys.ndim == 0:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     keys = [as_tracer(key, *keys) for key in keys]
@@ -164,7 +164,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 @stands_for(np)
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """np.digitize: whether the bins increase or decrease is guarded."""
+    """np.digitize. Whether the bins increase or decrease is guarded."""
     x, bins = as_tracer(x, bins), as_tracer(bins, x)
     side = "left" if right else "right"
     if np.all(bins[1:] >= bins[:-1]):
@@ -179,7 +179,8 @@ _sorted_unique = borrowed(np.unique)
 
 @stands_for(np)
 def unique(*args: Any, **kwargs: Any) -> Any:
-    """np.unique, by NumPy's own code: in order, since any other is another one at each call."""
+    """np.unique, by NumPy's own code. Unsorted results are refused: their order may differ at each
+    call."""
     if kwargs.get("sorted") is False and not _are_sorted(args[0] if args else kwargs["ar"]):
         raise UnsupportedError(
             f"np.unique(sorted=False) leaves open in what order the elements come{at_line()}, so "
@@ -192,7 +193,7 @@ def unique(*args: Any, **kwargs: Any) -> Any:
 
 
 def _are_sorted(x: Any) -> bool:
-    """Whether NumPy finds equal elements by sorting, whatever it was asked for."""
+    """Whether NumPy sorts to find equal elements of this dtype, instead of hashing."""
     by_hash = getattr(sys.modules.get("numpy.lib._arraysetops_impl"), "_unique_hash", None)
     few = np.ones(1, as_operand(x).dtype)
     return by_hash is None or by_hash(few) is NotImplemented
@@ -209,8 +210,8 @@ def _unique_parts(
     axis: Any = None,
     sorted: bool = True,
 ) -> Any:
-    """np.unique along an axis: of the parts, in the order of their elements, the first of each
-    kind. How many there are is guarded."""
+    """np.unique along an axis: the first of each group of equal slices, in lexicographic order.
+    Their number is guarded."""
     ar = as_tracer(ar)
     axis = normalize_axis_index(axis, ar.ndim)
     n = ar.shape[axis]

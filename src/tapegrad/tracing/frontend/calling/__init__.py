@@ -1,2 +1,2 @@
-"""How calls of functions are followed in general: which ones the library itself accepts, of which
-kind results are, NumPy's own Python code run on tracers, and functions of elements."""
+"""General treatment of calls: the library's verdict on arguments, the kinds of results, NumPy's own
+Python code run on tracers, functions of elements."""

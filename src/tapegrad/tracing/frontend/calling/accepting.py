@@ -1,14 +1,14 @@
-"""What NumPy and SciPy refuse is refused, and what they take is taken.
+"""Calls are validated by NumPy and SciPy themselves, with their own errors.
 
-The front end works out what a call records. Whether it is a call at all is the library's own
-business: which axes, orders, modes and shapes fit is checked in its code, in its words. So a call
-whose like wasn't seen yet is made once more, by the library, on plain copies of the values at hand.
-What that raises is raised. Where the front end finds an error of its own in a call that is fine, or
-gives a result of another shape or dtype, the call isn't followed. What it returns without axes is
-a number of NumPy's or of Python's, or an array, as the library's result is (`kinds.py`).
+The front end determines what a call records. The library determines whether the call is valid: its
+code checks axes, orders, modes and shapes. So a call of a new kind is repeated by the library, on
+plain copies of the present values. An error of the library is raised. If the front end has an error
+in a valid call, or its result has another shape or dtype, the call is refused as not followed. A
+result without axes becomes a NumPy scalar, a Python number or an array, like the library's result
+(`kinds.py`).
 
-Calls are alike whose operands have the same types and whose parameters are equal. Whether values
-are refused that others of their type aren't (a singular matrix) the front end guards itself.
+Calls are of one kind if their operands have the same types and their parameters are equal. Errors
+that depend on values (a singular matrix) are guarded by the front end itself.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tapegrad.tracing.runs.floating import guard_refusal
 from tapegrad.tracing.tracers.attributes import is_locked
 from tapegrad.tracing.tracers.tracer import Tracer
 
-MOST = 10_000  # calls that are known
-_SMALL = 64  # elements of an array whose values a call is known by
-_accepted: dict[Any, Any] = {}  # the kinds of the result's parts, by what a call is known by
+MOST = 10_000  # entries in the cache
+_SMALL = 64  # elements of an array whose values are part of a key
+_accepted: dict[Any, Any] = {}  # the kinds of the result's parts, by the call's key
 _STATIC = (
     bool,
     int,
@@ -51,7 +51,7 @@ _STATIC = (
 
 
 class _Unknown(Exception):
-    """A call has an argument of which a plain copy can't be made."""
+    """An argument of a call can't be copied as a plain value."""
 
 
 def accepted(
@@ -62,14 +62,14 @@ def accepted(
     name: str,
     lasts: bool = True,
 ) -> Any:
-    """`run()`, which records `func(*args, **kwargs)`; the library's error where it has one. A
-    method of an object that needn't last isn't kept as known."""
+    """The result of `run()`, which records `func(*args, **kwargs)`; or the library's error. `lasts`
+    is False for a method of a temporary object, which isn't cached."""
     try:
         if not lasts:
             raise _Unknown
         key = func, _key(args), _key(kwargs)
         known = key in _accepted
-    except (_Unknown, TypeError):  # TypeError: a parameter that has no hash
+    except (_Unknown, TypeError):  # TypeError: an unhashable parameter
         key, known = None, False
     if known:
         try:
@@ -85,7 +85,7 @@ def accepted(
     except _Unknown:
         return run()
     tracers = [x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)]
-    if not tracers:  # they are in objects of theirs
+    if not tracers:  # they are within the library's objects
         return of_kinds(run(), kinds_of(found))
     trace, versions = innermost(tracers), [x._owner._version for x in tracers]
     before = trace.refusal
@@ -120,12 +120,12 @@ def accepted(
     return of_kinds(result, kinds)
 
 
-# What the program has asked for by np.errstate or a filter of warnings, which the verdict ignores
+# Requested by np.errstate or a filter of warnings, which the verdict ignores
 _OF_VALUES = (FloatingPointError, Warning)
 
 
 def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> Any:
-    """An error of the front end's, in a call whose like was accepted."""
+    """Raise the error for a failure of the front end in a call of an accepted kind."""
     try:
         _, refusal = _verdict(func, args, kwargs)
     except _Unknown:
@@ -136,7 +136,8 @@ def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> 
 def _error(
     own: Exception, refusal: Exception | None, func: Any, args: Any, kwargs: Any, name: str
 ) -> Exception:
-    """What is raised where the front end has an error of its own."""
+    """The error to raise where the front end has raised `own` and the library `refusal`, or
+    none."""
     if refusal is None:
         return refusing(
             UnsupportedError(
@@ -146,12 +147,13 @@ def _error(
             )
         )
     if type(own) is type(refusal):
-        return refusal  # what decides it is guarded
+        return refusal  # the front end has guarded its cause
     return _decided(refusal, func, args, kwargs, name)
 
 
 def _decided(refusal: Exception, func: Any, args: Any, kwargs: Any, name: str) -> Exception:
-    """The library's error. Whether values decide it isn't known: each call makes this one again."""
+    """The library's error. Its cause may be in the values, so it is guarded, or each call repeats
+    the check."""
     trace = innermost([x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)])
     trace.raised = ""
     if not guard_refusal(func, args, kwargs, refusal):
@@ -160,7 +162,7 @@ def _decided(refusal: Exception, func: Any, args: Any, kwargs: Any, name: str) -
 
 
 def error_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) -> Exception | None:
-    """The library's error for a call that isn't followed, if it has one."""
+    """The library's error for a call that isn't followed; None if the call is valid."""
     try:
         refusal = _verdict(func, args, kwargs)[1]
     except _Unknown:
@@ -170,7 +172,8 @@ def error_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) 
 
 
 def _leave_unfinished(trace: Any, name: str) -> None:
-    """Something is written which the library wouldn't have: nobody may go on with that."""
+    """Mark the trace as unusable: the front end has written something that the library wouldn't
+    have written."""
     trace.unfinished = trace.unfinished or UnsupportedError(
         f"an error that {name} raised was caught{at_line()}. What it would have written to by then "
         "isn't followed. Test the arguments before the call"
@@ -188,7 +191,7 @@ def _leaves(x: Any) -> list[Any]:
 
 @quiet
 def _verdict(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """What the library makes of the call, and what it raises."""
+    """The library's result for the call, and its error; one of them is None."""
     given = [plain_copy(x) for x in args]
     named = {key: plain_copy(x) for key, x in kwargs.items()}
     with warnings.catch_warnings(), untraced():
@@ -201,7 +204,7 @@ def _verdict(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[An
 
 
 def plain_copy(x: Any) -> Any:
-    """A plain value in the place of an argument, which the library may write to."""
+    """A plain copy of an argument, which the library may write to."""
     if isinstance(x, Tracer):
         copy = np.array(_value(x))
         copy.flags.writeable = is_writeable(x._chain) and not is_locked(x._owner)
@@ -231,7 +234,7 @@ def _value(x: Tracer) -> Any:
 
 
 def _is_numpys(x: Any) -> bool:
-    """Whether this is a function or type of NumPy's, or a type of Python's."""
+    """Whether `x` is a function or type of NumPy's, or a builtin type."""
     home = getattr(x, "__module__", None) or ""
     return isinstance(x, np.ufunc) or (
         callable(x)
@@ -240,7 +243,7 @@ def _is_numpys(x: Any) -> bool:
 
 
 def _key(x: Any) -> Any:
-    """By what an argument is known."""
+    """The cache key of an argument."""
     kind = type(x)
     if isinstance(x, Tracer):
         if x._aval.shape or x._aval.dtype.kind not in "iub":

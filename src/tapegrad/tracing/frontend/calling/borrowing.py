@@ -1,13 +1,13 @@
-"""NumPy's and SciPy's own functions, run on traced arrays.
+"""NumPy's and SciPy's own Python functions, run on traced arrays.
 
-Much of both is Python: a function of others. Its code runs on tracers as it is, if what it makes
-arrays with (`asarray`, `empty`, ...) leaves traced ones traced. So the code of a function is given
-other global names: those below for some of NumPy's, and these for all others; for SciPy's functions
-what answers them.
+Much of both is Python code, which calls other functions. It runs on tracers unchanged if the
+functions that make arrays in it (`asarray`, `empty`, ...) keep tracers traced. So a function's code
+is run with other globals: replacements for some of NumPy's functions, copies of other Python
+functions with replaced globals, and, in SciPy's code, the registered replacements of its functions.
 
-What such code takes for granted of a traced value is guarded, as it is in the user's code, and
-what it can't do with one is an error. Arrays from outside are traced before it sees them, so that
-what it makes of them is recorded, and not computed once.
+A traced value that decides anything in such code is guarded, as in the user's code; an operation
+that isn't possible on a tracer is an error. Captured arrays are traced before they are passed in,
+so that computations on them are recorded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclassed import SubclassTracer, bare, users
 from tapegrad.tracing.tracers.tracer import Tracer
 
-# ---- what makes arrays
+# ---- replacements of functions that make arrays
 
 
 def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any:
@@ -79,13 +79,13 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwa
 
 
 def _contiguous(a: Any, dtype: Any = None) -> Any:
-    """What answers the user's, which knows when it copies."""
+    """The replacement for user code, which copies when NumPy does."""
     row = row_of(np.ascontiguousarray)
     return (np.ascontiguousarray if row is None else row.by)(a, dtype)
 
 
 def _filled(function: Callable[..., Any], value: int) -> Callable[..., Any]:
-    """A new array, to which traced values may be written."""
+    """A function whose result is a new array, to which traced values may be written."""
 
     def made(shape: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         out, trace = function(shape, dtype), current_trace()
@@ -97,18 +97,18 @@ def _filled(function: Callable[..., Any], value: int) -> Callable[..., Any]:
 
 
 def _linspace(*args: Any, **kwargs: Any) -> Any:
-    """What traced indices may read."""
+    """np.linspace, traced, since traced indices may read it."""
     out, trace = np.linspace(*args, **kwargs), current_trace()
     return out if trace is None or type(out) is not np.ndarray else from_contents(trace, out)
 
 
 def _of_arrays(function: Any) -> Callable[..., Any]:
-    """A function of arrays, of lists with traced values in them, too."""
+    """A function of arrays, which accepts lists with traced values, too."""
     return lambda *xs: function(*[as_operand(x) if has_tracer(x) else x for x in xs])
 
 
 class _Converter:
-    """NumPy's `_array_converter`: arrays of arguments, and scalars of results."""
+    """NumPy's `_array_converter`: converts arguments to arrays, and results to scalars."""
 
     def __init__(self, *given: Any) -> None:
         self._given = given
@@ -136,12 +136,13 @@ class _Converter:
 
 
 def _makearray(a: Any) -> Any:
-    """NumPy's own: an array, and what makes a result of the class that it was of."""
+    """NumPy's `_makearray`: an array, and the function that wraps results in its class."""
     return _asarray(a), lambda x: x
 
 
 def _private(module: str, name: str) -> Any:
-    """What NumPy has for itself, if it still has it: without it borrowed code refuses tracers."""
+    """A private object of NumPy, or its name if this version lacks it; borrowed code then refuses
+    tracers."""
     return getattr(sys.modules.get(f"numpy.{module}"), name, name)
 
 
@@ -155,12 +156,12 @@ _OURS: dict[Any, Any] = {
     np.ones: _filled(np.ones, 1),
     np.linspace: _linspace,
     **{f: _of_arrays(f) for f in (np.atleast_1d, np.atleast_2d, np.atleast_3d, np.isfinite)},
-    np.eye: np.eye,  # nothing is written to these
+    np.eye: np.eye,  # nothing is written to the results
     np.tri: np.tri,
     _private("_core._multiarray_umath", "_array_converter"): _Converter,
     _private("linalg._linalg", "_makearray"): _makearray,
     _private("lib._arraysetops_impl", "_unique_hash"): lambda *args, **kwargs: NotImplemented,
-    # NumPy's code may call what is behind a function: that doesn't ask its arguments
+    # NumPy's code may call a function's implementation, which doesn't dispatch
     **{
         getattr(f, "_implementation", None): f
         for f in (np.concatenate, np.dot, np.where, np.copyto, np.result_type, np.empty_like)
@@ -171,11 +172,11 @@ _OURS: dict[Any, Any] = {
 _CALLED = {FunctionType, BuiltinFunctionType, type(np.linspace), np.ufunc, type}
 
 
-# ---- the same code with other names
+# ---- code with replaced globals
 
 
 class _Module:
-    """A module of theirs, for borrowed code."""
+    """A module of NumPy's or SciPy's, as borrowed code sees it."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -188,7 +189,7 @@ module = cache(_Module)
 
 
 class _Object:
-    """An object of theirs, whose methods are answered as where the user calls them."""
+    """An object of the library, whose methods are replaced as in user code."""
 
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
@@ -205,11 +206,11 @@ class _Object:
         return as_called(self._theirs.__call__)(*args, **kwargs)
 
 
-_OBJECTS: set[type] = set()  # whose objects are such
+_OBJECTS: set[type] = set()  # classes whose objects are wrapped so
 
 
 def know_objects(kind: type) -> None:
-    """Add a class of theirs, whose objects borrowed code asks."""
+    """Register a class whose objects are wrapped in borrowed code."""
     _OBJECTS.add(kind)
 
 
@@ -218,7 +219,7 @@ def _is_object(x: Any) -> bool:
 
 
 class _Answered(type):
-    """The class of a type of NumPy's whose calls are answered as the user's are."""
+    """The metaclass of a NumPy scalar type whose calls are replaced as in user code."""
 
     def __call__(cls, *args: Any) -> Any:
         return getattr(row_of(np.float64), "by", np.float64)(*args)
@@ -232,19 +233,20 @@ class _Float64(np.float64, metaclass=_Answered):  # as a dtype it is float64
 
 
 class _Converting(_Module):
-    """NumPy, for code in which `np.float64` is called."""
+    """NumPy, for code that calls `np.float64`."""
 
     float64 = _Float64
 
 
 def know(ours: dict[Any, Any]) -> None:
-    """Add what stands in borrowed code for functions that it calls."""
+    """Register replacements for functions that borrowed code calls."""
     _OURS.update(ours)
     _CALLED.update(map(type, ours))
 
 
 def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
-    """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
+    """The object that a global name refers to in borrowed code, from the original object; see
+    `_rebound` for `fresh`."""
     x = original_of(x)
     if isinstance(x, ModuleType):
         return module(x) if x.__name__.startswith((*_LIBRARIES, "math", "cmath")) else x
@@ -261,13 +263,13 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
         return row.by
     if row is not None and getattr(row.module, "__name__", "").startswith(_ANSWERED):
         return row.by
-    # A function that asks its arguments finds the front end by itself.
+    # A function that dispatches on its arguments reaches the front end by itself.
     return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x
 
 
 def _table(x: Any, fresh: dict[Any, Any] | None, depth: int = 2) -> Any:
-    """The same of a table of functions, whose entries may be lists of some. Where nothing in it is
-    another it stays the very object, since others may write to it."""
+    """The same for a table of functions, whose entries may be lists of functions. If no entry
+    changes, the result is the table itself, since other code may write to it."""
     parts = list(x.values() if type(x) is dict else x)
     found = [
         _ours(part, fresh)
@@ -284,14 +286,13 @@ _TABLES = (dict, list, tuple)
 
 
 def implementation_of(function: Any) -> Any:
-    """The Python code behind one of NumPy's functions that ask their arguments; None if it has
-    none."""
+    """The Python code of a NumPy function that dispatches on its arguments; None if it has none."""
     own = getattr(function, "_implementation", None)
     return own if isinstance(own, FunctionType) else None
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names that code asks for, and code in it."""
+    """The global names in a code object and those nested in it."""
     yield from code.co_names
     for part in code.co_consts:
         if isinstance(part, CodeType):
@@ -303,16 +304,16 @@ _ANSWERED = (
     "scipy",
     "math",
     "numpy.lib.stride_tricks",
-)  # where borrowed code gets what answers the user's
+)  # modules whose registered replacements borrowed code uses
 _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
-_CLASSES: set[type] = set()  # of theirs, whose methods are run so, too
-_CONVERTING: set[FunctionType] = set()  # those of theirs in which `float` is called, and no more
-_made: dict[Any, Any] = {}  # ours, by the functions and classes of theirs
-_remade: set[type] = set()  # these classes
+_CLASSES: set[type] = set()  # classes of the library whose methods are rebound, too
+_CONVERTING: set[FunctionType] = set()  # functions in which `float` is only called
+_made: dict[Any, Any] = {}  # rebound functions and classes, by the originals
+_remade: set[type] = set()  # the rebound classes
 
 
 def _import(name: str, *args: Any, **kwargs: Any) -> Any:
-    """What borrowed code imports where it runs is as what its module has imported."""
+    """An import within borrowed code, with the replacements of its globals."""
     return _ours(builtins.__import__(name, *args, **kwargs))
 
 
@@ -320,10 +321,10 @@ _BUILTINS = {**vars(builtins), "__import__": _import}
 
 
 def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionType:
-    """A function of theirs whose global names are ours; any other as it is.
+    """A library function with replaced globals; any other function unchanged.
 
-    `fresh` are those that are just being made, which may call each other. All are known at once,
-    when they have their names: another thread, or an interrupt, never leaves one half made.
+    `fresh` holds the functions under construction, which may refer to each other. All are published
+    together when they are complete, so no thread or interrupt sees an unfinished one.
     """
     outermost, fresh = fresh is None, {} if fresh is None else fresh
     known = _made.get(f) or fresh.get(f)
@@ -341,7 +342,7 @@ def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionTy
     if f in _CONVERTING and "np" in names:
         names["np"] = _Converting(np)
     for cell, own in zip(cells or (), f.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # it is empty
+        with contextlib.suppress(ValueError):  # an empty cell
             cell.cell_contents = _ours(own.cell_contents, fresh)
     if outermost:
         _made.update(fresh)
@@ -349,17 +350,17 @@ def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionTy
 
 
 def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
-    """The same class with such methods."""
+    """A class with rebound methods."""
     outermost, fresh = fresh is None, {} if fresh is None else fresh
     known = _made.get(kind) or fresh.get(kind)
     if known is not None:
         return known
     bases = tuple(_ours(base, fresh) for base in kind.__bases__)
-    if kind in fresh:  # a method of a base makes objects of it
+    if kind in fresh:  # a base's method makes objects of this class
         if outermost:
             _made.update(fresh)
         return fresh[kind]
-    left = {"__dict__", "__weakref__", "__slots__", *_slots(kind)}  # a dict holds what slots did
+    left = {"__dict__", "__weakref__", "__slots__", *_slots(kind)}  # a dict replaces the slots
     own = {name: x for name, x in vars(kind).items() if name not in left}
     made = fresh[kind] = type(kind)(kind.__name__, bases, own)
     for name, x in own.items():
@@ -386,13 +387,13 @@ def _slots(kind: type) -> list[str]:
 
 
 def know_classes(*kinds: type) -> None:
-    """Add classes of theirs, written in Python, whose methods borrowed code may run. They hold what
-    they are made of in their instances' dicts."""
+    """Register classes of the library, written in Python, whose methods borrowed code may run.
+    Their slots become entries of the instances' dicts."""
     _CLASSES.update(kinds)
 
 
 def of_class(kind: type) -> type:
-    """The same class, made one of these, as borrowed code has it."""
+    """The rebound class, after it is registered."""
     know_classes(kind, *[x for x in kind.__mro__ if _is_of_library(x)])
     return _reborn(kind)
 
@@ -402,19 +403,20 @@ def _is_of_library(kind: type) -> bool:
 
 
 def know_converting(*functions: FunctionType) -> None:
-    """Add functions of theirs whose calls of `float` and `np.float64` leave what is traced so, as
-    the user's do. In others the name may be a dtype, or what `isinstance` is asked for."""
+    """Register library functions in which `float` and `np.float64` are only called, so that a
+    replacement that keeps values traced is right. In others, the name may be a dtype or an argument
+    of `isinstance`."""
     _CONVERTING.update(functions)
 
 
 def is_instance(x: Any) -> bool:
-    """Whether this is an object of such a class, made of traced arrays."""
+    """Whether `x` is an instance of a rebound class, made of traced arrays."""
     return type(x) in _remade
 
 
 def _instance(x: Any) -> Any:
-    """A copy of the user's object of such a class, with methods for traced arrays: what these keep
-    in it isn't left in the user's. A later call compares all that it has."""
+    """A copy of a user's object, with rebound methods. What they store in it isn't visible in the
+    user's object. Its whole state is guarded."""
     here = following.observer
     note = None if here is None else here.taken([x], whole=True)
     if note is not None:
@@ -426,8 +428,8 @@ def _instance(x: Any) -> Any:
 
 
 def borrowed(function: Any, own: Any = None) -> Callable[..., Any]:
-    """NumPy's `own` code of one of its functions, for traced arrays; for SciPy's functions that of
-    SciPy, and for a class, objects whose methods are run so."""
+    """A function on traced arrays that runs the `own` Python code of a NumPy or SciPy function; if
+    `own` is a class, it makes objects of the rebound class."""
     own = own or implementation_of(function)
 
     @wraps(own, updated=())
@@ -450,13 +452,13 @@ def borrowed(function: Any, own: Any = None) -> Callable[..., Any]:
 
 @cache
 def borrowed_method(kind: type, name: str) -> Callable[..., Any]:
-    """NumPy's own code of a method of one of its classes, for traced arrays."""
+    """NumPy's own code of a method, for traced arrays."""
     return _rebound(getattr(kind, name))
 
 
 def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
-    """An argument: arrays in it are traced, which are `plain` in the program, and functions are the
-    user's."""
+    """An argument for borrowed code: plain arrays traced, and listed in `plain`; user functions
+    observed."""
     if isinstance(x, Tracer):
         return x
     if type(x) in (list, tuple):
@@ -475,15 +477,15 @@ def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
 
 
 def _is_numpys(x: Any) -> bool:
-    """Whether something that can be called is a function or type of NumPy's, or a type of Python's:
-    it reads nothing of the user's."""
+    """Whether a callable is a function or type of NumPy's, or a builtin type. It reads no user
+    state."""
     home = getattr(x, "__module__", None) or ""
     own = home.partition(".")[0] == "numpy" or (isinstance(x, type) and home == "builtins")
     return own and not hasattr(x, "__self__")
 
 
 def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call of a user's function by borrowed code, in whatever package it is."""
+    """A call of a user's function by borrowed code. It is observed, whatever its package."""
     note_root(function)
     before, running.numpys = running.numpys, False
     try:

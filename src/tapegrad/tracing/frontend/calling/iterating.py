@@ -1,7 +1,7 @@
-"""np.ndenumerate, np.broadcast and np.nditer, which go through the elements of arrays.
+"""Iterators over the elements of arrays: np.ndenumerate, np.broadcast and np.nditer.
 
-Which elements are visited, and in which order, NumPy's own iterator says: it goes through the
-numbers of elements, in arrays that lie in memory as the traced ones do.
+NumPy's own iterator determines the elements visited and their order: it runs over the flat
+positions of elements, in arrays with the memory layout of the traced ones.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _refuse(what: str) -> UnsupportedError:
 
 
 def _numbers(x: Any) -> Any:
-    """The numbers of an array's elements, which lie in memory as that does."""
+    """The flat positions of an array's elements, in an array with its memory layout."""
     if isinstance(x, Tracer):
         value = x._read()[1]
         if value is None or (x.ndim > 1 and not x._owner._ordered):
@@ -126,7 +126,7 @@ def _numbers(x: Any) -> Any:
 
 
 def _laid_out(numbers: Any, strides: Sequence[int], size: int) -> Any:
-    """Numbers in memory with these strides. Where elements share a place any of them will do."""
+    """An array with these strides. Where elements share memory, any of the positions will do."""
     if not size:
         return numbers
     ends = [(n - 1) * step for n, step in zip(numbers.shape, strides, strict=True)]
@@ -138,7 +138,7 @@ def _laid_out(numbers: Any, strides: Sequence[int], size: int) -> Any:
 
 
 class Walk:
-    """np.nditer(xs, ...): the elements are views of the arrays, as NumPy's are."""
+    """np.nditer(xs, ...). The elements are views of the arrays, as NumPy's are."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ _PASSED_ON = {
 
 
 def _roles(op_flags: Any, xs: Sequence[Any]) -> list[list[str]]:
-    """What is done with each operand."""
+    """The flags of each operand."""
     given = [*(op_flags or ())]
     if not given:
         return [["writeonly", "allocate"] if x is None else ["readonly"] for x in xs]
@@ -263,7 +263,7 @@ def _roles(op_flags: Any, xs: Sequence[Any]) -> list[list[str]]:
 
 
 def _dtypes(op_dtypes: Any, xs: Sequence[Any]) -> list[np.dtype]:
-    """The dtypes of what is visited: those of the arrays, and of a new one what is asked for."""
+    """The dtypes of the operands; a new array has the requested one, or the common one."""
     own = [None if x is None else np.dtype(x.dtype) for x in xs]
     listed = isinstance(op_dtypes, (list, tuple))
     asked = [*op_dtypes] if listed else [op_dtypes] * len(xs)
@@ -280,7 +280,7 @@ def _dtypes(op_dtypes: Any, xs: Sequence[Any]) -> list[np.dtype]:
 
 
 def _new(like: Tracer, plain: Any, dtype: np.dtype) -> Any:
-    """An array that the iterator makes, which lies in memory as NumPy's would."""
+    """A new array allocated by the iterator, with NumPy's memory layout."""
     plain[...] = np.arange(plain.size).reshape(plain.shape)
     out = uniform(innermost([like]), plain.shape, 0, dtype)
     out._value = laid_out_like(out._value, np.empty_like(plain, dtype))
@@ -302,7 +302,7 @@ def _nditer(*args: Any, **kwargs: Any) -> Any:
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     declare(np, "ndenumerate", _ndenumerate)
     declare(np, "broadcast", _broadcast)
     declare(np, "nditer", _nditer)

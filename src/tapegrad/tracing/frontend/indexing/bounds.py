@@ -1,8 +1,8 @@
 """Indices that are out of bounds.
 
-NumPy raises an error, and a function that catches it goes on. So that an index is out of bounds is
-a fact like a branch: a call at which it isn't takes another path. That one is out of bounds which
-wasn't shows at the call itself, which is traced anew then.
+NumPy raises an error, and the function may catch it and go on. So being out of bounds is a guarded
+branch: a call whose index is within bounds retraces. The opposite case, an index that is newly out
+of bounds, is detected by the gather itself, and the call is then retraced, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHAT = "whether an index is out of bounds"
 
 
 def integer(k: Any, extent: int, axis: int) -> int:
-    """An integer that indexes, within bounds; a traced one is guarded."""
+    """An index as a plain integer within bounds. A traced one is guarded."""
     if not hasattr(k, "__index__") or (isinstance(k, Tracer) and k.dtype.kind not in "iu"):
         raise IndexError(
             "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
@@ -33,8 +33,9 @@ def integer(k: Any, extent: int, axis: int) -> int:
 
 
 def choice(k: Tracer, extent: int, axis: int) -> Any:
-    """One that calls and rounds choose, as int64; NumPy's error if it is out of bounds. In the test
-    `a and b` those of `b` may be anything where `a` doesn't hold."""
+    """A traced index as int64 that isn't guarded, so that it may differ between calls and rounds.
+    Raises NumPy's error if it is out of bounds. In a test `a and b`, the indices of `b` may be
+    arbitrary where `a` doesn't hold."""
     at = k._read()[1]
     k = cast(k, np.int64)
     trace = current_trace()
@@ -52,8 +53,8 @@ def choice(k: Tracer, extent: int, axis: int) -> Any:
 
 
 def note_beyond(x: Any, arrays: Sequence[Any]) -> None:
-    """NumPy has found one of these index arrays out of bounds, of which there is one for each of
-    the first axes of `x`: a guard that it will be so again."""
+    """Guard that one of the index arrays, of which there is one for each of the first axes of `x`,
+    is out of bounds, as NumPy has found."""
     out: Any = False
     for k, extent in zip(arrays, x.shape, strict=False):
         out = np.logical_or(out, np.any((k < -extent) | (k >= extent)))

@@ -1,5 +1,5 @@
-"""Places in an array, as one integer and as one for each axis, and bits, as integers of eight:
-quotients and remainders; and the elements of an array by their numbers, `x.flat`."""
+"""Conversions by quotients and remainders (flat positions <-> indices by axis, bytes <-> bits), and
+`x.flat`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
         rest = rest // shape[axis]
     if not indices.ndim:
         return tuple(scalar(found[axis]) for axis in axes)
-    whole = np.stack([found[axis] for axis in axes], -1)  # as they lie in memory
+    whole = np.stack([found[axis] for axis in axes], -1)  # with NumPy's memory layout
     return tuple(whole[..., axis] for axis in axes)
 
 
@@ -43,7 +43,7 @@ def _extents(shape: Any) -> tuple[int, ...]:
 
 @stands_for(np)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
-    """np.ravel_multi_index: what indices, one for each axis, count to."""
+    """np.ravel_multi_index: flat positions of indices by axis."""
     dims = _extents(dims)
     given = [as_tracer(k, *multi_index) for k in multi_index]
     if len(given) != len(dims):
@@ -66,7 +66,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
 
 
 def _weights(bitorder: str) -> np.ndarray:
-    """How far each of eight bits is from the lowest."""
+    """The shifts of eight bits from the lowest."""
     if bitorder not in ("big", "little"):
         raise ValueError("'order' must be either 'little' or 'big'")
     return np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1]
@@ -74,7 +74,7 @@ def _weights(bitorder: str) -> np.ndarray:
 
 @stands_for(np)
 def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
-    """np.packbits: eight bits are an integer; those that are missing at the end are 0."""
+    """np.packbits: eight bits to a byte. Missing bits at the end are 0."""
     if a.dtype.kind not in "iub":
         raise TypeError("Expected an input array of integer or boolean data type")
     weights = _weights(bitorder)
@@ -91,7 +91,7 @@ def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
 
 @stands_for(np)
 def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
-    """np.unpackbits: the eight bits of each integer, of which `count` are taken."""
+    """np.unpackbits: the first `count` of the bits of all bytes."""
     if a.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type")
     weights = _weights(bitorder)
@@ -112,19 +112,18 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
 
 
 class Flat:
-    """`x.flat`: the elements of `x` in row-major order, to be read and written. Arrays of them are
-    what `made` makes of one, if that is given."""
+    """`x.flat`: the elements of `x` in row-major order, to be read and written. Arrays of elements
+    pass through the function `made`, if it is given."""
 
     def __init__(self, x: Tracer, made: Callable[[Any], Any] | None = None) -> None:
         self._x, self._made = x, made
-        self._rest: Iterator[Any] | None = None  # those that nobody has asked for yet
+        self._rest: Iterator[Any] | None = None  # an iterator over the elements not visited yet
 
     def __len__(self) -> int:
         return self._x.size
 
     def __iter__(self) -> Iterator[Any]:
-        """It goes on where it is, as NumPy's does, which begins anew where an element is asked for
-        by its number."""
+        """The iterator continues where it stopped, as NumPy's does. Indexing restarts it."""
         if self._rest is None:
             self._rest = iter(self._x.reshape(-1))
         return self._rest
@@ -148,15 +147,15 @@ class Flat:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._rest = None
-        # Reshaping may have to copy, so the write goes to the places of `x` themselves.
+        # A reshape may copy, so the write indexes `x` itself.
         index, value = self._index(index), as_operand(value)
         if np.ndim(value) and not isinstance(index, slice) and not np.ndim(index):
             np.zeros(self._x.size).flat[index] = np.zeros(np.shape(value))  # NumPy's own error
         dispatch.put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
 
     def _index(self, index: Any) -> Any:
-        """What an index means to NumPy's iterator: True is the first element, False is none, and a
-        list of booleans an error."""
+        """An index as NumPy's flat iterator interprets it: True is the first element, False selects
+        none, and a list of booleans is an error."""
         if isinstance(index, bool):
             return 0 if index else slice(0)
         given = index if isinstance(index, list) else [index]

@@ -1,13 +1,13 @@
-"""Parts that rounds take of an array as far as a traced number says: `x[:i]`.
+"""Slices whose bounds vary with the rounds of a loop: `x[:i]`.
 
-    for i in range(n):                      %y = part(%x, 0:i)       zeros behind i
-        s = x[:i] @ w[:i]         -->       %z = part(%w, 0:i)
-                                            %s = einsum(%y, %z)
+    for i in range(n):             %y = part(%x, 0:i)    zeros behind i
+        s = x[:i] @ w[:i]   -->    %z = part(%w, 0:i)
+                                   %s = einsum(%y, %z)
 
-Such a part has another shape in each round, but what adds up its elements has not. So an array of
-as many elements as there are at the most is added up, with zeros behind those that are there: what
-stands behind them in `x` is never read. All else asks for the part itself, with a guard on where it
-ends, and each round is made (`optimize/growing.py` finds what is alike in them).
+The slice has another shape in each round, but the sum of its elements hasn't. So an array of the
+maximal length is summed, with zeros behind the elements of the slice; the elements of `x` at those
+positions are never read. Any other operation takes the slice itself, and guards its bounds. Then
+rounds are traced one by one (`optimize/growing.py` finds repeated rounds among them).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in
 
 
 def front(x: Tracer, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
-    """`x[index]`, which is `taken(x, index)`, if that has one axis, which ends or starts where a
-    round says; else None."""
+    """`x[index]` as a `Front`, if the index has one slice, whose bounds vary with the rounds; else
+    None. `taken(x, index)` returns the slice as an array."""
     trace = current_trace()
     entries = [*index] if type(index) is tuple else [index]
     if trace is None or x._trace is not trace or not trace.in_frame or watched(trace):
@@ -57,21 +57,21 @@ def front(x: Tracer, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
 
 
 class _Leaf(NamedTuple):
-    """A variable of which an integer is a multiple, and another number, and its value."""
+    """A variable of an affine integer expression, and its value."""
 
     operand: Operand
     value: Any
 
 
 class _Form(NamedTuple):
-    """A sum of multiples of variables."""
+    """An affine sum of variables with integer coefficients."""
 
     terms: Sum
     leaves: list[_Leaf]
 
 
 def _form(trace: Trace, k: Any) -> _Form | None:
-    """What an integer of a round is, if that is plain or a multiple of one variable."""
+    """The affine form of an integer that is plain or depends on one variable; else None."""
     if type(k) is int:
         return _Form(added({}, {None: k}, 1), [])
     if not isinstance(k, Tracer) or k.ndim or k.dtype.kind != "i" or k._trace is not trace:
@@ -86,15 +86,15 @@ def _form(trace: Trace, k: Any) -> _Form | None:
 
 
 def _place(trace: Trace, k: Any, extent: int) -> _Form | None:
-    """An integer that is the number of an element, and doesn't count from the end."""
+    """The affine form of an index that is within bounds and nonnegative; else None."""
     if type(k) is int and -extent <= k < extent:
         k %= extent
     return _form(trace, k) if _is_integer(k) and _lies(k, extent - 1) else None
 
 
 def _bounds(trace: Trace, k: slice, extent: int) -> tuple[_Form, _Form, int] | None:
-    """Where a slice starts, how many elements it has, and at the most; None where it may reach
-    beyond the array, or its length is the same in all rounds."""
+    """The start of a slice, its length and its maximal length. None if the slice may reach beyond
+    the array, or has the same length in all rounds."""
     start = 0 if k.start is None else k.start
     stop = extent if k.stop is None else k.stop
     inside = all(_is_integer(y) and _lies(y, extent) for y in (start, stop))
@@ -120,7 +120,7 @@ def _lies(k: Any, most: int) -> bool:
 
 
 class Front(Answering):
-    """An axis of an array, as far as a round says."""
+    """A slice of one axis, whose bounds vary with the rounds."""
 
     __slots__ = ("_count", "_given", "_of", "_part", "_seen", "_steps")
 
@@ -145,7 +145,8 @@ class Front(Answering):
 
     @property
     def _serves(self) -> bool:
-        """Whether nothing was written to what it is of, and nothing may have been to itself."""
+        """Whether the base array is unchanged, and the slice wasn't converted to an array, which
+        could be written to."""
         same = self._of._trace.alive and self._seen == self._of._owner._version
         return same and self._found is None and current_trace() is self._of._trace
 

@@ -1,8 +1,8 @@
-"""Indexing as NumPy does it, taken apart into strict primitives.
+"""NumPy's indexing, decomposed into strict primitives.
 
-Integers, slices, None and Ellipsis become a view. Index arrays become a gather: the indexed axes
-are moved to the front, and the result's axes are moved where NumPy puts them. A boolean mask is
-its indices; how many there are is guarded. Index arrays from outside are read at each call.
+Integers, slices, None and Ellipsis make a view. Index arrays make a gather: the indexed axes are
+moved to the front, and the axes of the result to NumPy's positions. A boolean mask is converted to
+indices, whose number is guarded. Captured index arrays are read at each call.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.parts import part
 from tapegrad.tracing.tracers.tracer import Tracer, link_chosen, stand_in, unwrap
 
-# ---- taking an index apart
+# ---- decomposition
 
 
 def _normal(k: Any) -> Any:
-    """An entry of an index: sequences are arrays, and so are booleans."""
+    """An entry of an index, with sequences and booleans as arrays."""
     if isinstance(k, Tracer):
         return k.__index__() if k._either else k
     if isinstance(k, (list, tuple)):
@@ -67,21 +67,22 @@ def _normal(k: Any) -> Any:
 
 
 def _is_array(k: Any) -> bool:
-    """Whether an entry indexes as an array; a traced integer is guarded and indexes as itself."""
+    """Whether an entry is an index array. A traced integer isn't: it is guarded, or chosen."""
     if isinstance(k, Tracer):
         return k.ndim > 0 or k.dtype == np.bool_
     return isinstance(k, np.ndarray)
 
 
 def _axes_used(k: Any) -> int:
-    """How many axes of the operand an entry stands for."""
+    """The number of axes of the operand that an entry indexes."""
     if k is None or k is Ellipsis:
         return 0
     return k.ndim if _is_array(k) and k.dtype == np.bool_ else 1
 
 
 def _entries(index: Any, ndim: int) -> list[Any]:
-    """The index as a list, one entry for each axis; an Ellipsis stays where it stood for none."""
+    """The index as a list that covers all axes. An Ellipsis is replaced by slices; one that covers
+    no axis is kept."""
     entries = [_normal(k) for k in (index if isinstance(index, tuple) else (index,))]
     used = sum(map(_axes_used, entries))
     if used > ndim:
@@ -98,14 +99,14 @@ def _entries(index: Any, ndim: int) -> list[Any]:
 
 
 def _is_chosen(k: Any, x: Tracer) -> bool:
-    """Whether an entry is an integer that other calls, and other rounds, may choose otherwise: it
-    stays a value, unless it is known to be the same in all of them."""
+    """Whether an entry is an integer that may differ between calls or rounds. It remains a value,
+    unless a guard already fixes it."""
     is_one = isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
     return is_one and not innermost([k, x]).is_guarded(k)
 
 
 def _explicit(k: slice, extent: int) -> Slice:
-    """The slice with its bounds written out; traced ones are guarded."""
+    """The slice with explicit bounds. Traced ones are guarded."""
 
     def bound(x: Any) -> Any:
         return x if x is None else operator.index(x)
@@ -115,7 +116,7 @@ def _explicit(k: slice, extent: int) -> Slice:
 
 
 def _index_arrays(k: Any, x: Tracer) -> list[Tracer]:
-    """The integer index arrays that an array entry stands for: one for each axis of a mask."""
+    """The integer index arrays of an array entry: one for each axis of a mask."""
     k = as_tracer(k, x)
     if k.dtype == np.bool_:
         count = Sum(tuple(range(k.ndim)))(cast(k, np.intp))
@@ -136,10 +137,10 @@ def _bounded(start: int | None, stop: int | None, step: int | None, extent: int)
 
 
 def plain_index(x: Tracer, index: Any) -> tuple[int | Slice, ...] | None:
-    """The integer or slice that Python's integers and slices say for each axis of `x`, as most
-    indices do; None if there is something else, or an integer out of bounds."""
+    """The integer or slice for each axis of `x`, if the index consists of plain integers within
+    bounds and plain slices, as most do; else None."""
     shape = x._aval.shape
-    if type(index) is int and len(shape) == 1:  # as in most loops
+    if type(index) is int and len(shape) == 1:  # the most frequent index in loops
         (extent,) = shape
         inside = -extent <= index < extent
         return (index + extent if index < 0 else index,) if inside else None
@@ -161,13 +162,12 @@ def plain_index(x: Tracer, index: Any) -> tuple[int | Slice, ...] | None:
 
 
 class IndexParts:
-    """An index taken apart, for an operand `x`.
+    """An index of an operand `x`, decomposed.
 
     `explicit` has an integer or a slice for each axis of `x`, and `new_axes` are the positions of
-    None in the result. Where index arrays take part, that is only the first step: then `axes` of
-    that result are indexed by `arrays`, which have one shape, and `target` is where the axes of
-    that shape go. Of integers that are `chosen`, `steps` holds the axes and the values; the index
-    has 0 there.
+    None in the result. If there are index arrays, this is only the first step: `axes` of its result
+    are then indexed by `arrays`, which have one shape, and the axes of that shape go to `target`.
+    `steps` holds the axes and values of `chosen` integers, for which `explicit` has 0.
     """
 
     def __init__(self, x: Tracer, index: Any) -> None:
@@ -177,9 +177,9 @@ class IndexParts:
         self.new_axes: list[int] = []
         self.axes: list[int] = []
         self.steps: list[tuple[int, Any]] = []
-        found: list[Any] = []  # index arrays, and integers that stand among them
-        runs: list[int] = []  # their places, to see whether they are adjacent
-        axis = 0  # of the result of the first step
+        found: list[Any] = []  # index arrays, and integers among them
+        runs: list[int] = []  # their positions, to see whether they are adjacent
+        axis = 0  # in the result of the first step
         for place, k in enumerate(entries):
             if k is Ellipsis:
                 continue
@@ -213,14 +213,15 @@ class IndexParts:
         self.target = self.axes[0] if adjacent else 0
 
     def _indexing(self, k: Any, x: Tracer) -> tuple[list[Any], Sequence[int]]:
-        """What an entry indexes with, and the extents of the axes of `x` that it indexes."""
+        """The index arrays or integers of an entry, and the extents of the axes of `x` that they
+        index."""
         position = len(self.explicit)
         if not _is_array(k):
             extent = x.shape[position]
             if _is_chosen(k, x):
                 return [choice(k, extent, position)], [extent]
             return [integer(k, extent, position)], [extent]
-        if k.dtype == np.bool_ and k.ndim == 0:  # a new axis that is taken once, or not at all
+        if k.dtype == np.bool_ and k.ndim == 0:  # a new axis of extent 1 or 0
             return [np.zeros(int(bool(k)), np.intp)], []
         axes = x.shape[position : position + max(_axes_used(k), 1)]
         fits = len(axes) == k.ndim and all(m in (0, n) for m, n in zip(k.shape, axes, strict=True))
@@ -237,7 +238,7 @@ class IndexParts:
             out = self.window(x, bool(self.new_axes))
             return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
         if self.new_axes and not indexed_shape(self.explicit) and x.ndim:
-            # All axes are new ones: a view of one element, and not of a scalar that it is.
+            # All axes are new: a view of one element. The element itself would be a scalar.
             return Reshape((1,) * len(self.new_axes))(GetItem(self.cell)(x))
         is_all = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
         out = x if is_all and self.new_axes else GetItem(self.explicit)(x)
@@ -245,13 +246,13 @@ class IndexParts:
 
     @property
     def moves(self) -> tuple[tuple[int, ...], ...]:
-        """How windows move with `steps`."""
+        """The coefficients by which windows move with `steps`."""
         return tuple(
             [tuple([int(k == at) for k in range(len(self.explicit))]) for at, _ in self.steps]
         )
 
     def window(self, x: Tracer, array: bool) -> Any:
-        """The part of `x` that chosen integers say, a view; an `array` even if it has no axes."""
+        """The part of `x` at chosen integers, a view. It is an `array` even if it has no axes."""
         window, steps = Window(self.explicit, self.moves), [step for _, step in self.steps]
         out = recorded(x, window, x, *steps)
         if array and not out.shape:
@@ -261,24 +262,25 @@ class IndexParts:
 
     @property
     def cell(self) -> tuple[Slice, ...]:
-        """The one element that integers stand for, as slices of extent 1: they make a view."""
+        """The element at the integers, as slices of extent 1, which make a view."""
         return tuple(Slice(int(k), 1) for k in self.explicit)  # type: ignore[arg-type]
 
     def move_first(self, x: Tracer) -> Any:
-        """The view with the axes to be indexed by arrays in front."""
+        """The view with the axes for index arrays in front."""
         out = self.view(x)
         rest = [a for a in range(out.ndim) if a not in self.axes]
         order = (*self.axes, *rest)
         return out if order == tuple(range(out.ndim)) else Transpose(order)(out)
 
     def _order(self, ndim: int) -> tuple[int, ...]:
-        """Where the axes of the gathered array go: the index axes to where NumPy puts them."""
+        """The permutation of the gathered array's axes that moves the index axes to NumPy's
+        positions."""
         own = list(range(len(self.shape)))
         rest = list(range(len(self.shape), ndim))
         return (*rest[: self.target], *own, *rest[self.target :])
 
     def gathered(self, moved: Any) -> Any:
-        """`x[index]`, of what `move_first` gave."""
+        """`x[index]`, from the result of `move_first`."""
         try:
             out = gather(moved, *self.arrays)
         except IndexError:
@@ -293,7 +295,7 @@ class IndexParts:
         return tuple(shape[a] for a in self._order(len(shape)))
 
     def arranged(self, x: Tracer, value: Any) -> Any:
-        """A value of the result's shape, with its axes as a gather would give them."""
+        """A value of the result's shape, with its axes in the order of the gather."""
         order = self._order(len(value.shape))
         if order == tuple(range(len(order))):
             return value
@@ -301,7 +303,7 @@ class IndexParts:
 
 
 def _index_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The one shape of several index arrays."""
+    """The common shape of several index arrays."""
     try:
         return broadcast_shapes((), *shapes)
     except ValueError as error:
@@ -331,13 +333,13 @@ def getitem(x: Tracer, index: Any) -> Any:
 
 
 def _taken(x: Tracer, index: Any) -> Any:
-    """`x[index]`, where that isn't integers and slices."""
+    """`x[index]`, for an index that isn't of plain integers and slices alone."""
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))
     one = not indexed_shape(found.explicit) and not found.new_axes
     if one and is_dotted(index) and not x._is_scalar():
-        # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
+        # With an Ellipsis, a result without axes is a view and not a scalar.
         if found.steps:
             return found.window(x, array=True)
         return Reshape(())(GetItem(found.cell)(x) if found.cell else x)
@@ -349,9 +351,9 @@ def is_dotted(index: Any) -> bool:
 
 
 def as_python(x: Tracer) -> Any:
-    """A traced Python number of a scalar's value."""
+    """A scalar as a traced Python number."""
     if x.dtype == np.uint64:
-        return int(x)  # guarded: it may be beyond what a traced integer can be
+        return int(x)  # guarded: it may exceed the range of traced integers
     x = x._as_scalar()
     x = cast(x, {"c": np.complex128, "f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
     operand, value = x._read()
@@ -359,7 +361,7 @@ def as_python(x: Tracer) -> Any:
 
 
 def element(x: Tracer, index: tuple[Any, ...]) -> Any:
-    """`x.item(*index)`; a boolean is guarded."""
+    """`x.item(*index)`. A boolean is guarded."""
     if len(index) == 1 and isinstance(index[0], tuple):
         (index,) = index
     if not index and x.size != 1:
@@ -374,8 +376,8 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
 
 
 def counting(indices: Any) -> Any:
-    """Indices for functions that count by them: NumPy takes a single float for the integer below
-    it there, and booleans for 0 and 1."""
+    """Indices for functions that convert them, as NumPy does: a single float to the integer below
+    it, booleans to 0 and 1."""
     if isinstance(indices, Tracer):
         return indices.astype(np.int64) if indices.dtype == np.bool_ else indices
     found = np.asarray(indices)
@@ -405,7 +407,7 @@ def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 
 
 def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
-    """The index that has `indices` along an axis and counts along the others."""
+    """The index with `indices` along an axis, and ranges along the others."""
     grids = []
     for a, n in enumerate(x.shape):
         along = [-1 if b == a else 1 for b in range(x.ndim)]
@@ -416,7 +418,7 @@ def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 @stands_for(np, of_complex=True)
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """np.take_along_axis."""
-    along = 0 if axis is None else normalize_axis_index(axis, x.ndim)  # it takes no lists
+    along = 0 if axis is None else normalize_axis_index(axis, x.ndim)  # lists are an error
     x = as_tracer(x, indices).reshape(-1) if axis is None else as_tracer(x, indices)
     return x[grids(x, indices, along)]
 
@@ -458,7 +460,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 @stands_for(np, np.ndarray, of_complex=True)
 def nonzero(x: Any) -> Any:
-    """np.nonzero: how many there are is guarded."""
+    """np.nonzero. The number of results is guarded."""
     if x.ndim == 0:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d first")
     return tuple(_index_arrays(x if x.dtype == np.bool_ else x != 0, x))

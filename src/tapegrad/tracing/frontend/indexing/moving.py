@@ -1,11 +1,11 @@
-"""Slices that traced integers move: `x[k:k + 3]`, `x[i * m:(i + 1) * m]`.
+"""Slices whose traced bounds differ by a constant: `x[k:k + 3]`, `x[i * m:(i + 1) * m]`.
 
-How many elements such a slice has is what its bounds differ by. Where that is the same number for
-all values of the integers, it is a window that moves with them. NumPy cuts off a slice that reaches
-beyond the array, or counts it from the end; so that it lies inside is guarded.
+If the difference of the bounds is the same for all values of the integers in them, the slice is a
+window that moves with them. NumPy clips a slice that reaches beyond the array, or counts negative
+bounds from the end; so that the slice lies inside the array is guarded.
 
-    start = i * m            4 i            stop - start = 4, so x[start:stop] is
-    stop = (i + 1) * m       4 i + 4        window(x, start, index=(Slice(0, 4),))
+    start = i * m         4 i        stop - start = 4, so x[start:stop] is
+    stop = (i + 1) * m    4 i + 4    window(x, start, index=(Slice(0, 4),))
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def moving(k: slice, x: Tracer, extent: int, axis: int) -> tuple[Any, int] | None:
-    """Where a slice of `x` starts, and how many elements it has; None if that isn't a fixed number,
-    or if the slice reaches beyond the array."""
+    """The start of a slice of `x`, and its length; None if the length isn't constant, or the slice
+    reaches beyond the array."""
     if not _is_whole(k.start) or not _is_whole(k.stop) or k.step not in (None, 1):
         return None
     trace = innermost([y for y in (x, k.start, k.stop) if isinstance(y, Tracer)])

@@ -46,7 +46,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def setitem(x: Tracer, index: Any, value: Any) -> None:
-    """`x[index] = value`: from here on, `x` and all its views have the new elements."""
+    """`x[index] = value`: afterwards `x` and all its views have the new elements."""
     if isinstance(value, Selected) and put_selected(x, index, value):
         return
     if x._is_scalar():
@@ -72,7 +72,7 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
                 f"input has {np.ndim(value)} dimensions"
             )
         if not np.ndim(value):
-            # A mask that is the condition of a choice, not indices, needs no guard on its count.
+            # A choice by the mask needs no guard on the count, as indices would.
             chosen = elementwise.where(as_tracer(alone, x), fit(x, value, ()), x)
             x._write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
             return
@@ -80,7 +80,7 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if not found.advanced:
         element = not indexed_shape(found.explicit) and not found.new_axes
         if element and np.ndim(value) and not is_dotted(index):
-            np.zeros(1)[0] = np.zeros(np.shape(value))  # NumPy's own error, if it is one
+            np.zeros(1)[0] = np.zeros(np.shape(value))  # NumPy's own error, if it raises one
         part = fit(x, value, indexed_shape(found.explicit), found.new_axes)
         if found.steps:
             steps = [step for _, step in found.steps]
@@ -88,7 +88,7 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
         else:
             x._write(SetItem(found.explicit), part)
         return
-    moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
+    moved = found.move_first(x)  # a view of `x`: a write to it writes to `x`
     y = fit(x, value, found.result_shape(moved))
     try:
         moved._write(scatter_set, found.arranged(x, y), *found.arrays)
@@ -105,7 +105,7 @@ def _is_mask_of(x: Tracer, index: Any) -> bool:
 def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] = ()) -> Any:
     """`value` with the dtype of `x` and this shape, broadcast as assignment does it.
 
-    `new_axes` are axes of extent 1 that the index has and the place to write to has not.
+    `new_axes` are axes of extent 1 in the index that the written part of `x` doesn't have.
     """
     if isinstance(value, Tracer) and not new_axes:
         aval = value._aval
@@ -157,7 +157,7 @@ def check_traced(x: Any, name: str) -> None:
 
 
 def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
-    """`ufunc.at(x, index, values)` for add and subtract: repeated indices accumulate."""
+    """`ufunc.at(x, index, values)` for add and subtract. Repeated indices accumulate."""
     (value,) = values
     found = IndexParts(x, index)
     if not found.advanced:
@@ -200,7 +200,7 @@ def fill(x: Tracer, value: Any) -> None:
 
 @stands_for(np, np.ndarray, of_complex=True, lists=None)
 def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
-    """np.put: the indices count through the array in row-major order; values are repeated."""
+    """np.put: flat indices in row-major order; the values are repeated."""
     check_traced(a, "np.put")
     if a._weak:
         np.put(untraced(a), 0, 0)  # NumPy's own error
@@ -215,7 +215,7 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
             raise IndexError(f"an index is out of bounds for an array of size {a.size}")
         ind = np.where(ind < 0, ind + a.size, ind)
     if a._is_scalar():
-        return  # NumPy writes to a copy of it
+        return  # NumPy writes to a copy
     places, rest = [], ind.reshape(-1)
     for extent in reversed(a.shape):
         places.append(rest % extent)
@@ -224,12 +224,12 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     count = int(np.prod(ind.shape, dtype=int))
     if count and values.size:
         values = values[np.arange(count) % values.size]
-        a[tuple(reversed(places))] = values if places else values[-1]  # 0-d: the last one stays
+        a[tuple(reversed(places))] = values if places else values[-1]  # 0-d: the last value wins
 
 
 @stands_for(np, of_complex=True, lists=None)
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """np.putmask: values are repeated through the whole array, whether they are put or not."""
+    """np.putmask: the values are repeated through the whole array, whatever the mask."""
     check_traced(a, "np.putmask")
     listed = isinstance(values, (list, tuple)) or np.ndim(values) == 0
     values = as_tracer(values, a)
@@ -246,7 +246,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 @stands_for(np, of_complex=True, lists=None)
 def place(arr: Any, mask: Any, vals: Any) -> None:
-    """np.place: values are repeated through the places where the mask is true."""
+    """np.place: the values are repeated through the places where the mask is true."""
     check_traced(arr, "np.place")
     flat = as_tracer(vals, arr).reshape(-1)
     if arr.ndim == 0:
@@ -270,7 +270,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if a.ndim > 2 and len(set(a.shape)) != 1:
         raise ValueError("All dimensions of input must be of equal length")
     step = 1 + sum(int(np.prod(a.shape[k:], dtype=int)) for k in range(1, a.ndim))
-    end = a.shape[1] ** 2 if a.ndim == 2 and not wrap else a.size  # else below a tall matrix, too
+    end = a.shape[1] ** 2 if a.ndim == 2 and not wrap else a.size  # with wrap also below a square
     Flat(a)[:end:step] = val
 
 

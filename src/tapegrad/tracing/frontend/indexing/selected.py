@@ -1,13 +1,13 @@
-"""Elements that a mask selects, of which there are others at each call.
+"""Elements that a mask selects, whose number varies between calls.
 
-    np.mean(np.log(x[m]))   -->   y = where(m, x, the first one that is selected)
+    np.mean(np.log(x[m]))   -->   y = where(m, x, the first selected element)
                                   sum(where(m, log(y), 0)) / sum(m)
 
-An array of just these elements is a guard: so many are selected. Once a line has met another
-number, it takes all elements instead. What is done with each is done with all, and a reduction
-leaves out the others. These are the first selected one meanwhile: so they are where a function is
-defined, and their cotangents are zeros. What is listed here needs no more than that. All else asks
-for the array of the elements.
+An array of just the selected elements needs a guard on their number. Once a line has met a second
+number, all elements are kept instead. Elementwise operations apply to all of them, and reductions
+skip the others. The others are replaced by the first selected element, so that they are in the
+domain of every function, and their cotangents are zeros. The functions listed here need no more
+than that. Any other operation makes the array of the selected elements.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 @lru_cache(maxsize=4096)
 def _numbers(code: CodeType) -> dict[int, int]:
-    """How many elements a mask has selected, by the place in a code."""
+    """The first number of elements that a mask has selected, by instruction of the code."""
     return {}
 
 
 def varies(count: int) -> bool:
-    """Whether the line at work has selected another number of elements before."""
+    """Whether the current instruction has selected different numbers of elements."""
     frame = told_frame(sys._getframe(1))
     if frame is None:
         return False
@@ -49,14 +49,15 @@ def varies(count: int) -> bool:
 
 
 def selects(index: Any) -> bool:
-    """Whether an index is a mask that has selected other numbers of elements before."""
+    """Whether an index is a mask that has selected different numbers of elements."""
     mask = _mask_of(index)
     value = None if mask is None else mask._read()[1]
     return value is not None and varies(int(np.count_nonzero(value)))
 
 
 def _mask_of(index: Any) -> Any:
-    """The traced mask that an index begins with, with integers and slices behind it; else None."""
+    """The traced mask at the front of an index, followed by integers and slices alone; else
+    None."""
     mask, *others = index if type(index) is tuple and index else (index,)
     if not isinstance(mask, Tracer) or mask.dtype != np.bool_ or not mask.ndim:
         return None
@@ -64,7 +65,7 @@ def _mask_of(index: Any) -> Any:
 
 
 class Selection:
-    """A mask, and how many elements it selects."""
+    """A mask, and the number of elements that it selects."""
 
     def __init__(self, trace: Trace, mask: Any, count: Any) -> None:
         self.trace, self.mask, self.count = trace, mask, count
@@ -77,17 +78,17 @@ class Selection:
         return self.operand == other.operand or self._as == other._as
 
     def over(self, x: Any) -> Any:
-        """The mask, with axes for those of the elements."""
+        """The mask, with unit axes for those of the elements."""
         return np.reshape(self.mask, (*self.mask.shape, *[1] * (x.ndim - self.mask.ndim)))
 
 
-LATEST = 64  # calls among which that is looked for which has made a mask
+LATEST = 64  # the most recent calls, which are searched for the one that made the mask
 
 
 def select(x: Any, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
-    """`x[index]`, which is `taken(x, index)`, if that is elements of a mask by which the line at
-    work has selected other numbers of them before; else None. Where the index is some of such
-    elements, places along the first axis, those there."""
+    """`x[index]` as a `Selected`, if the index is a mask by which the current line has selected
+    different numbers of elements; else None. `taken(x, index)` makes the array. If the index itself
+    is a `Selected` of positions along the first axis, the result has the elements there."""
     if _is_selected(index) and index.dtype.kind == "i" and not index._inner and x.ndim:
         return index._with(taken(x, index._whole))
     mask = _mask_of(index)
@@ -103,11 +104,11 @@ def select(x: Any, index: Any, taken: Callable[[Any, Any], Any]) -> Any:
 
 @unobserved
 def selected(x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
-    """The elements of `x` that a mask selects, whatever their number; None where there are none."""
+    """The elements of `x` that a mask selects, of any number; None if it is 0."""
     trace, count = innermost([x, mask]), np.sum(mask)
     if not bool(count > 0):
         return None
-    mask = mask._detached()  # it may be written to
+    mask = mask._detached()  # a copy: the mask may be written to
     selection = Selection(trace, mask, count._as_pythons())
     rows = np.reshape(x, (mask.size, *x.shape[mask.ndim :]))
     first = np.take(rows, np.argmax(mask), axis=0, mode="clip")
@@ -117,8 +118,8 @@ def selected(x: Any, mask: Any, taken: Callable[[Any, Any], Any]) -> Any:
 
 
 class Selected(Answering):
-    """The elements of an array that a mask selects: `taken` makes an array of them. The others of
-    `whole` are the first selected one."""
+    """The elements of an array that a mask selects. In `whole`, the others are replaced by the
+    first selected one; `taken` makes an array of the selected ones."""
 
     __slots__ = ("_selection", "_taken", "_whole")
 
@@ -133,7 +134,7 @@ class Selected(Answering):
 
     @property
     def _serves(self) -> bool:
-        """Whether there is no array yet, which could be written to."""
+        """Whether the array wasn't made yet. Once it is, it could be written to."""
         home: Trace = self._home
         return self._found is None and current_trace() is home and not watched(home)
 
@@ -163,7 +164,7 @@ class Selected(Answering):
 
     @property
     def _inner(self) -> int:
-        """How many axes an element has."""
+        """The number of axes of an element."""
         axes: int = self._whole.ndim - self._selection.mask.ndim
         return axes
 
@@ -175,7 +176,7 @@ class Selected(Answering):
         return (self._selection.count, *self._whole.shape[self._selection.mask.ndim :])
 
     def _with(self, whole: Any) -> Selected:
-        """The same of another array."""
+        """The same selection of another array."""
         kind: Any = Selected
         found: Selected = kind(self._selection, whole, self._taken)
         return found
@@ -190,13 +191,13 @@ class Selected(Answering):
         return super().__getitem__(index) if found is None else found
 
     def _ranks(self) -> Any:
-        """How many elements stand before each."""
+        """The number of selected elements before each."""
         return np.cumsum(self._selection.mask) - 1
 
     @unobserved
     def _where(self, k: Any) -> Any:
-        """Where in `whole` the element number k is, an integer of Python's that may be traced; None
-        if that isn't there."""
+        """The position in `whole` of the selected element number `k`, a Python integer or a traced
+        one; None if there is no such element."""
         traced = isinstance(k, Tracer) and k._weak and k.dtype.kind == "i"
         if self._inner or not (traced or (type(k) is int and abs(k) < 2**31)):
             return None
@@ -210,20 +211,20 @@ class Selected(Answering):
         return np.argmax(self._ranks() == at) if is_there else None
 
     def _element(self, k: Any) -> Any:
-        """The element number k; None if it isn't there."""
+        """The selected element number `k`; None if there is none."""
         at = self._where(k)
         return None if at is None else np.reshape(self._whole, -1)[at]
 
     def _in_front(self, f: Callable[[Any], Any], fewer: int = 0) -> Any:
-        """What `f` makes of the elements, one behind the other, with others behind them: as many
-        as these are, but for so many fewer."""
+        """`f` of the selected elements moved to the front, with arbitrary ones behind them. The
+        result has as many elements, minus `fewer`."""
         mask = self._selection.mask
         places = np.searchsorted(np.cumsum(mask), np.arange(1, mask.size + 1))
         found = f(np.reshape(self._whole, -1)[np.minimum(places, mask.size - 1)])
         return selected(found, np.arange(len(found)) < self._selection.count - fewer, self._taken)
 
     def _sorted(self) -> Any:
-        """The elements in order; None where there is NaN among them, which stands in none."""
+        """The selected elements in ascending order; None if NaN is among them."""
         if (
             self._inner
             or self.dtype.kind not in "fi"
@@ -272,11 +273,11 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(Selected, f"__i{_name}__", _in_place(_name))
 
 
-# ---- element by element
+# ---- elementwise
 
 
 def each(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
-    """f of these, element by element; None where that asks for the arrays."""
+    """The elementwise function `f` of selections by like masks; None if it needs arrays."""
     first = next((x for x in xs if _is_selected(x)), None)
     if first is None:
         return None
@@ -294,14 +295,14 @@ def each(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether something is a number, or an array that is there."""
+    """Whether `x` is a number or a full array."""
     if isinstance(x, Tracer):
         return not isinstance(x, Answering)
     return isinstance(x, (bool, int, float, np.generic, np.ndarray))
 
 
 def _product(x: Any, y: Any) -> Any:
-    """A matrix product."""
+    """The matrix product; None if it needs arrays."""
     if _is_selected(x) and _is_selected(y):
         both = not x._inner and not y._inner
         return _sum(each(np.multiply, [x, y])) if both else None
@@ -310,13 +311,13 @@ def _product(x: Any, y: Any) -> Any:
     return None
 
 
-# ---- all of them
+# ---- reductions
 
 Neutral = Callable[[np.dtype[Any]], Any]
 
 
 def _reduced(f: Callable[..., Any], neutral: Neutral) -> Callable[..., Any]:
-    """NumPy's reduction f, over any axes; `neutral` is what leaves a value of a dtype as it is."""
+    """NumPy's reduction `f` over any axes; `neutral` returns its neutral element for a dtype."""
 
     def reduce(x: Any, axis: Any = None) -> Any:
         axes = axes_of(x.ndim, axis)
@@ -391,7 +392,7 @@ def _square(x: Any) -> Any:
 
 
 def _along(f: Callable[..., Any], neutral: Neutral) -> Callable[..., Any]:
-    """NumPy's `f`, which accumulates elements one after the other."""
+    """NumPy's `f`, which accumulates elements in order."""
 
     def accumulated(x: Any, axis: Any = None) -> Any:
         if axis not in (None, 0, -1) or x._inner or x.dtype.kind != "f":
@@ -411,7 +412,7 @@ def _sort(x: Any) -> Any:
 
 
 def _quantile(x: Any, q: Any) -> Any:
-    """Between which two of the sorted elements it is, and how far along."""
+    """An interpolation between two of the sorted elements."""
     ordered = x._sorted() if x.dtype == np.float64 and type(q) in (int, float) else None
     if ordered is None or not 0 <= q <= 1:
         return None
@@ -469,8 +470,8 @@ _OF_SEVERAL = (np.where, np.clip, np.dot)
 
 
 def put_selected(x: Any, index: Any, value: Any) -> bool:
-    """Do `x[index] = value`, if the value is elements that this mask has selected. Whether it was
-    done."""
+    """Do `x[index] = value` if the same mask has selected the elements of `value`. Returns whether
+    it was done."""
     if not _is_selected(value) or value._inner or value.dtype != x.dtype:
         return False
     mask = value._selection.mask

@@ -38,14 +38,14 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, stand_in
 
 
 def ints(x: Any) -> tuple[int, ...]:
-    """A shape, a list of axes or of counts: one integer, or several; traced ones are guarded."""
+    """A shape, or a list of axes or counts, as a tuple of integers. Traced ones are guarded."""
     if isinstance(x, int) or not (isinstance(x, (tuple, list)) or np.ndim(x)):
         return (x.__index__(),)
     return tuple(k.__index__() for k in x)
 
 
 def _shown(shape: Sequence[int]) -> str:
-    """A shape as NumPy's messages write it."""
+    """A shape as in NumPy's messages."""
     return str(tuple(shape)).replace(" ", "")
 
 
@@ -80,7 +80,7 @@ def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
 
 
 def _check_view(x: Any, dims: list[int], order: Any) -> None:
-    """NumPy's own error where a reshape can't be a view."""
+    """Raise NumPy's own error where a reshape can't be a view."""
     value = x._read()[1]
     if value is None or not x._owner._ordered:
         raise UnsupportedError(
@@ -91,8 +91,8 @@ def _check_view(x: Any, dims: list[int], order: Any) -> None:
 
 
 def set_shape(x: Any, shape: Any) -> None:
-    """`x.shape = shape` of an array that the function has made: from now on `x` is a view, of what
-    owns its memory, or of a new tracer of that if it was `x` itself."""
+    """`x.shape = shape`, for an array that the function has made. `x` becomes a view of the owner
+    of its memory; if `x` itself was the owner, of a new tracer that takes its place."""
     same = shape if isinstance(shape, tuple) else ()
     if same == x._aval.shape and all(type(n) is int for n in same):
         return
@@ -112,8 +112,8 @@ def set_shape(x: Any, shape: Any) -> None:
 
 @stands_for(np.ndarray, name="resize", of_complex=True)
 def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
-    """ndarray.resize: the memory of an array that the function has made grows by zeros, or
-    shrinks."""
+    """ndarray.resize, for an array that the function has made: zeros are appended, or elements cut
+    off."""
     trace = _let_be_shaped(x)
     np.zeros(x.shape).resize(*new_shape, refcheck=False)  # NumPy's own errors
     shape = new_shape[0] if len(new_shape) == 1 else new_shape
@@ -136,7 +136,8 @@ def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
 
 
 def _let_be_shaped(x: Any) -> Trace:
-    """The trace of an array whose shape is about to be another, which the function has made."""
+    """The trace of an array whose shape is to be set in place. Raises an error unless the function
+    has made the array."""
     if getattr(x, "_become_traced", None) is not None:
         x._become_traced()
     trace, here = x._trace, current_trace()
@@ -153,14 +154,14 @@ def _let_be_shaped(x: Any) -> Trace:
 
 
 def _become(x: Any, other: Any) -> None:
-    """What a tracer stands for is what another one does."""
+    """Give a tracer the variable, value and type of another one."""
     x._aval, (x._operand, x._value) = other._aval, other._read()
 
 
 @stands_for(np, np.ndarray, of_complex=True)
 def ravel(x: Any, order: str = "C") -> Any:
-    """np.ravel: a view of an array that lies in memory in this order, else a copy."""
-    if order == "K":  # as its elements lie, from where they are furthest apart
+    """np.ravel: a view if the array is contiguous in this order, else a copy."""
+    if order == "K":  # in memory order: the axis with the largest stride first
         apart = x.strides if x.ndim > 1 else ()
         x = transpose(x, sorted(range(x.ndim), key=lambda k: -abs(apart[k]))) if apart else x
         order = "C"
@@ -229,7 +230,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
         axes = tuple(a for a, n in enumerate(x.shape) if n == 1)
     else:
         if x.ndim == 0 and axis in (0, -1):
-            axis = ()  # NumPy lets scalars pass as vectors here
+            axis = ()  # NumPy accepts these axes of a scalar
         axes = tuple(sorted(normalize_axis_tuple(axis, x.ndim)))
         if any(x.shape[a] != 1 for a in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
@@ -270,7 +271,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
         np.roll(np.zeros(()), shift, axis)  # NumPy's own error
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
     given = x
-    steps = [int(by) for by in (shift if np.ndim(shift) else (shift,))]  # NumPy's, of floats too
+    steps = [int(by) for by in (shift if np.ndim(shift) else (shift,))]  # NumPy accepts floats, too
     for a, by in zip(*np.broadcast_arrays(axes, steps), strict=True):
         n = x.shape[a]
         s = int(by) % n if n else 0
@@ -284,7 +285,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 @stands_for(np, of_complex=True)
 def tile(x: Any, reps: Any) -> Any:
-    """np.tile: the array broadcast along new axes, which reshaping merges."""
+    """np.tile: the array is broadcast along new axes, which a reshape merges with the others."""
     times = list(ints(reps))
     ndim = max(x.ndim, len(times))
     times = [1] * (ndim - len(times)) + times
@@ -318,7 +319,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
 
 @stands_for(np, of_complex=True)
 def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """np.apply_along_axis: the function runs once for each vector, so it's recorded that often."""
+    """np.apply_along_axis. The function runs, and is recorded, once for each vector."""
     axis = normalize_axis_index(axis, arr.ndim)
     vectors = np.moveaxis(arr, axis, -1)
     lead = vectors.shape[:-1]
@@ -370,18 +371,19 @@ def trace(
 
 @stands_for(np.ndarray, of_complex=True)
 def copy(x: Any, order: str = "C") -> Any:
-    """ndarray.copy; a scalar's is a scalar."""
+    """ndarray.copy. The copy of a scalar is a scalar."""
     return ew.copy(x) if x._is_scalar() else copy_of(x, order)
 
 
 def at_least_a_vector(x: Any) -> Any:
-    """Where an axis is named, NumPy's older functions take a scalar for a vector of one element."""
+    """`x`, with a scalar as a vector of one element: so NumPy's older functions accept an axis of
+    it."""
     return x if x.ndim else ravel(x)
 
 
 @stands_for(np.ndarray, of_complex=True)
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
-    """ndarray.view, of the same dtype and class."""
+    """ndarray.view with the same dtype and class."""
     if dtype is not None and np.dtype(dtype) != x.dtype:
         use = "NumPy's functions in the place of that package's" if is_in_package() else "astype"
         raise x._trace.refused(
@@ -427,7 +429,7 @@ def astype(
 
 
 def halved(x: Any, dtype: np.dtype) -> Any:
-    """A traced array as numbers of half precision, which are float32 until they leave."""
+    """A traced array rounded to half precision, and stored as float32 until it leaves the trace."""
     real = x if x.dtype.kind == "f" else cast(x, np.dtype(np.float32))
     out = Rounded(native(dtype))(real)
     out._trace.keep_as(out, native(dtype))
@@ -444,14 +446,14 @@ def full_like(
     shape: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """np.full_like: a traced array, so it can be written to with traced values."""
+    """np.full_like. The result is traced, so traced values can be written to it."""
     x = as_tracer(x, fill_value)
     dims = x.shape if shape is None else ints(shape)
     dtype = x.dtype if dtype is None else np.dtype(dtype)
     if type(fill_value) is int:
         dtype.type(fill_value)  # NumPy's OverflowError, if it doesn't fit
     value = cast(as_tracer(fill_value, x), dtype)
-    # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
+    # A view of one value isn't writable, but a copy of it is. A Python number becomes a literal.
     out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
     if order == "K" and x._value is not None:
         out._value = laid_out_like(out._value, np.empty_like(x._value, out.dtype, shape=dims))

@@ -1,7 +1,7 @@
-"""Sliding windows of arrays, and other ways through their memory: views to NumPy, copies here.
+"""Sliding windows and strided views of arrays: views in NumPy, copies here.
 
-A write to either reaches the other in NumPy. That isn't followed: after one, reading the other is
-an error (see `tracing.recording.layout`).
+In NumPy, a write to the array or to the view changes the other. That isn't followed: after such a
+write, reading the other is an error (see `tracing.recording.layout`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.tracers.attributes import laid_out
 
-MOST = 32  # slices that are stacked; longer windows are gathered
+MOST = 32  # slices that are stacked at most; longer windows are gathered
 
 
 @stands_for(np.lib.stride_tricks, of_complex=True)
@@ -55,7 +55,7 @@ def sliding_window_view(
 
 
 def _windows(x: Any, axis: int, extent: int) -> Any:
-    """The windows along one axis; what is in each becomes the last axis."""
+    """The windows along one axis. The last axis of the result runs within a window."""
     count = x.shape[axis] - extent + 1
     if not 0 < extent <= MOST:
         places = np.arange(count)[:, None] + np.arange(extent)
@@ -70,8 +70,8 @@ def _windows(x: Any, axis: int, extent: int) -> Any:
 def as_strided(
     x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True
 ) -> Any:
-    """np.lib.stride_tricks.as_strided: the elements that are at these places of the memory. Where
-    one of them is several of the result, that can't be written to."""
+    """np.lib.stride_tricks.as_strided: the elements at the given memory offsets. If elements of the
+    result share an offset, it is read-only."""
     x = as_tracer(x)
     value = laid_out(x)
     shape = x.shape if shape is None else tuple(map(int, shape))
@@ -101,7 +101,7 @@ def as_strided(
 
 
 def _offsets(shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
-    """How many bytes each element is behind the first."""
+    """The offset of each element from the first, in bytes."""
     along = [np.arange(n) * step for n, step in zip(shape, strides, strict=True)]
     return functools.reduce(np.add, np.ix_(*along), np.zeros((), int))
 
@@ -111,7 +111,8 @@ def _address(value: np.ndarray) -> int:
 
 
 def _places(x: Any, asked: np.ndarray, behind: int) -> tuple[Any, np.ndarray] | None:
-    """The numbers of the elements of `x` that are so many bytes behind its first."""
+    """`x` and the flat positions of its elements whose offsets are `asked + behind` bytes; None
+    unless there is one for each."""
     held = _offsets(x.shape, laid_out(x).strides).reshape(-1)
     order = np.argsort(held, kind="stable")
     wanted = asked + behind
@@ -126,11 +127,11 @@ def _places(x: Any, asked: np.ndarray, behind: int) -> tuple[Any, np.ndarray] | 
 @functools.wraps(np.lib.stride_tricks.as_strided)
 @unobserved
 def _as_strided(x: Any, *args: Any, **kwargs: Any) -> Any:
-    if not has_tracer(x) or is_made(x):  # NumPy's gets the memory itself
+    if not has_tracer(x) or is_made(x):  # NumPy's function gets the memory itself
         return np.lib.stride_tricks.as_strided(x, *args, **kwargs)
     return as_strided(dispatch.as_operand(x), *args, **kwargs)
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacement."""
     declare(np.lib.stride_tricks, "as_strided", _as_strided)
