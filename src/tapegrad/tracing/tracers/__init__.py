@@ -1,2 +1,2 @@
-"""The stand-ins for arrays and numbers, with their attributes and conversions, and what they say
-where they can't be followed. The front end gives them to programs, and so does a run."""
+"""Tracers: the proxies of arrays and numbers, with their attributes, conversions, and errors for
+unsupported uses. The front end and the run create them."""

@@ -1,1 +1,1 @@
-"""Products and factors of matrices, least squares, Fourier transforms."""
+"""Matrix products and factorisations, least squares, Fourier transforms."""

@@ -1,5 +1,5 @@
-"""Products that sum: dot, matmul, tensordot, einsum and their relatives: each is a contraction, or
-several."""
+"""Products with sums: dot, matmul, tensordot, einsum and their relatives, each as one contraction
+or several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _pair(x: Any, y: Any) -> tuple[Tracer, Tracer]:
-    """Both operands traced, and of their common dtype."""
+    """Both operands, traced and in their common dtype."""
     x, y = as_tracer(x, y), as_tracer(y, x)
     dtype = np.result_type(x.dtype, y.dtype)
     return cast(x, dtype), cast(y, dtype)
@@ -42,12 +42,12 @@ def _done(result: Any, out: Any) -> Any:
 
 
 def _single(a: Any, b: Any, shape: tuple[int, ...]) -> Any:
-    """The product of two numbers in arrays, to which NumPy adds nothing: -0.0 stays."""
+    """The product of two arrays of one element. NumPy adds nothing to it, so -0.0 is kept."""
     return Reshape(shape)(times(a.dtype)(Reshape(())(a), Reshape(())(b)))
 
 
 def _multiple(a: Any, b: Any) -> Any:
-    """The product with a number, which NumPy adds to 0.0 where BLAS works it out."""
+    """The product with a scalar. NumPy adds it to 0.0 where it calls BLAS, so -0.0 becomes 0.0."""
     product = times(a.dtype)(a, b)
     return from_zero(product) if product.ndim <= 2 and product.size > 1 else product
 
@@ -70,7 +70,7 @@ def matmul(x: Any, y: Any, out: Any = None) -> Any:
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """np.dot."""
     a, b = _pair(a, b)
-    if out is not None:  # unlike other functions, this one doesn't cast or broadcast
+    if out is not None:  # unlike other functions, np.dot doesn't cast or broadcast the result
         shape = np.dot(np.empty(a.shape, bool), np.empty(b.shape, bool)).shape
         if (out.shape, out.dtype) != (shape, a.dtype):
             raise ValueError(
@@ -85,7 +85,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
             f"{b.shape[-2 if b.ndim > 1 else 0]} (dim {max(b.ndim - 2, 0)})"
         )
     if b.ndim <= 2 and a.ndim <= 2:
-        if a.shape[-1] == 1 and a.size == b.size == 1:  # -0.0 stays: nothing is added up
+        if a.shape[-1] == 1 and a.size == b.size == 1:  # nothing is added, so -0.0 is kept
             return _done(scalar(_single(a, b, (*a.shape[:-1], *b.shape[1:]))), out)
         return matmul(a, b, out)
     return _done(tensordot(a, b, ((a.ndim - 1,), (max(b.ndim - 2, 0),))), out)
@@ -161,13 +161,13 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     result = contract(a, b, labels_a, labels_b, free)
     if not axes_a and result.size > 1:
         result = from_zero(result)
-    return result if free else copy_of(result)  # an array, where other products are scalars
+    return result if free else copy_of(result)  # a 0-d array, where other products return scalars
 
 
 # ---- einsum
 
-# NumPy's steps of two operands sum up what one has alone first, and leave -0.0 where nothing is
-# summed.
+# In its steps of two operands, NumPy first sums axes that only one of them has, and keeps -0.0
+# where nothing is summed.
 PAIRED = NumpyVersion(np.__version__) >= "2.4.0"
 
 
@@ -180,8 +180,8 @@ def einsum(
     casting: Any = "safe",
     optimize: Any = False,
 ) -> Any:
-    """np.einsum. Products of all operands are added up, or of those of each step that NumPy takes
-    if it is asked to `optimize`. Sums begin with 0.0, and so do those of one product."""
+    """np.einsum. The products of all operands are summed, or, with `optimize`, those of each step
+    of NumPy's path. Sums start with 0.0, also those of one product."""
     inputs, output, arrays = _parse_einsum(operands)
     path = _path(inputs, output, arrays, optimize)
     arrays = [as_tracer(x, *arrays) for x in arrays]
@@ -217,8 +217,8 @@ def einsum(
 
 
 def _writable(view: Any, x: Any, text: str) -> Any:
-    """An einsum that sums nothing and so shows `x`, written to: diagonals as well, which
-    np.diagonal shows for reading only."""
+    """The view of `x` by an einsum without sums, made writable: diagonals are included, which
+    np.diagonal returns read-only."""
     root = view._root
     if root is None:
         return view
@@ -240,8 +240,8 @@ def _writable(view: Any, x: Any, text: str) -> Any:
 
 
 def _path(inputs: list[str], output: str, arrays: list[Any], optimize: Any) -> Any:
-    """The steps in which NumPy contracts some of the operands, which it multiplies from the last to
-    the first then; None where it does all at once."""
+    """The steps of NumPy's contraction path, each with its operands in descending order; None if
+    all operands are contracted at once."""
     if optimize is False:
         return None
     shapes = [np.broadcast_to(np.float64(0), np.shape(x)) for x in arrays]
@@ -250,7 +250,7 @@ def _path(inputs: list[str], output: str, arrays: list[Any], optimize: Any) -> A
 
 
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
-    """Subscripts with every Ellipsis written out, the output's, and the arrays."""
+    """The operands' subscripts with every Ellipsis expanded, the output's, and the arrays."""
     from opt_einsum.parser import convert_interleaved_input, parse_einsum_input
 
     if isinstance(operands[0], str):
@@ -271,7 +271,7 @@ def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
 
 
 def _without_stretched(terms: list[Term]) -> list[Term]:
-    """Axes of extent 1 whose subscript has more elsewhere are left out: the other is broadcast."""
+    """Drop axes of extent 1 whose subscript has a larger extent elsewhere: they are broadcast."""
     extents: dict[str, int] = {}
     for x, labels in terms:
         for label, n in zip(labels, x.shape, strict=True):
@@ -292,7 +292,7 @@ def _without_stretched(terms: list[Term]) -> list[Term]:
 
 
 def _without_units(term: Term, output: str) -> Term:
-    """A term without axes of one element, whose sums add nothing up."""
+    """The term without summed axes of extent 1."""
     x, labels = term
     unit = tuple(a for a, k in enumerate(labels) if x.shape[a] == 1 and k not in output)
     kept = [k for a, k in enumerate(labels) if a not in unit]
@@ -300,7 +300,7 @@ def _without_units(term: Term, output: str) -> Term:
 
 
 def _diagonals(x: Any, labels: list[str]) -> Term:
-    """A repeated subscript in one operand reads its diagonal."""
+    """Replace a repeated subscript of an operand by its diagonal."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             i = labels.index(label)
@@ -318,7 +318,7 @@ def _diagonals(x: Any, labels: list[str]) -> Term:
 # ---- vectors
 
 
-# Vectors with so many components have a cross product.
+# The lengths of vectors that have a cross product.
 _CROSSED = {3} if NumpyVersion(np.__version__) >= "2.5.0" else {2, 3}
 
 
@@ -326,7 +326,7 @@ _CROSSED = {3} if NumpyVersion(np.__version__) >= "2.5.0" else {2, 3}
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
 ) -> Any:
-    """np.cross; of vectors with two components, the third one is 0."""
+    """np.cross. The third component of vectors with two components is 0."""
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = _pair(a, b)
@@ -345,7 +345,7 @@ def cross(
         )
 
     def part(i: int, j: int) -> Any:
-        """x_i y_j - x_j y_i, where the third component may be missing."""
+        """x_i y_j - x_j y_i, with a missing third component as 0."""
         first: Any = x[..., i] * y[..., j] if i < m and j < n else None
         second: Any = x[..., j] * y[..., i] if j < m and i < n else None
         if first is None:

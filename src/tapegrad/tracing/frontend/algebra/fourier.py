@@ -1,5 +1,4 @@
-"""numpy.fft on traced arrays. A transform of another length is that of an array that is cut, or
-filled up with zeros."""
+"""numpy.fft on traced arrays. For another length, the array is truncated, or padded with zeros."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def norm_of(norm: Any) -> str:
 
 
 def floating(a: Any) -> Any:
-    """What NumPy transforms: integers and booleans as float64."""
+    """The operand in a dtype that NumPy transforms: integers and booleans become float64."""
     a = as_tracer(a)
     return cast(a, np.float64) if a.dtype.kind in "iub" else a
 
@@ -39,7 +38,7 @@ def _check_length(n: Any) -> int:
 
 
 def fitted(x: Any, axis: int, n: int) -> Any:
-    """`x` with n elements along an axis: the first ones, or zeros behind them."""
+    """`x` truncated to n elements along an axis, or padded with zeros."""
     count = x.shape[axis]
     index = [Slice(0, k) for k in x.shape]
     index[axis] = Slice(0, min(n, count))
@@ -54,7 +53,7 @@ def _stored(result: Any, out: Any) -> Any:
 
 
 def _along(a: Any, sizes: Sequence[int], axes: Sequence[int], norm: Any, inverse: bool) -> Any:
-    """The transform along several axes, which have these lengths then."""
+    """The transform along several axes, resized to these lengths."""
     norm = norm_of(norm)
     pairs = [
         (normalize_axis_index(axis, a.ndim), _check_length(n))
@@ -116,7 +115,8 @@ def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = No
 
 @stands_for(np.fft, of_complex=True)
 def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    """np.fft.hfft: of a signal whose other half is its conjugate, the real spectrum."""
+    """np.fft.hfft: the real spectrum of a signal with Hermitian symmetry, given by its first
+    half."""
     return irfft(np.conjugate(floating(a)), n, axis, TURNED[norm_of(norm)], out)
 
 
@@ -130,7 +130,7 @@ def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = No
 
 
 def _sizes(a: Any, s: Any, axes: Any, halved: bool = False) -> tuple[list[Any], list[int]]:
-    """How long the axes are, and which these are, as NumPy reads its arguments."""
+    """The lengths and the axes of a transform, as NumPy reads its arguments."""
     if s is None:
         given = list(a.shape) if axes is None else [a.shape[k] for k in axes]
         sizes = given[:-1] + [(n - 1) * 2 for n in given[-1:]] if halved else given
@@ -166,7 +166,7 @@ fftn, ifftn = _several("fftn", False, None), _several("ifftn", True, None)
 
 @stands_for(np.fft, of_complex=True)
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-    """np.fft.rfftn: real numbers along the last axis, then the others."""
+    """np.fft.rfftn: a real transform along the last axis, then complex ones along the others."""
     a = floating(a)
     sizes, axes = _sizes(a, s, axes)
     half = _real_along(a, sizes[-1], axes[-1], norm)

@@ -31,7 +31,7 @@ from tapegrad.tracing.tracers.tracer import stand_in
 
 @stands_for(np.linalg, of_complex=True)
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> Any:
-    """np.linalg.pinv; the derivative is that at constant rank."""
+    """np.linalg.pinv. The derivative is that at constant rank."""
     (a,) = floating(a)
     check_stacked(a)
     if hermitian:
@@ -50,7 +50,8 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> A
 
 
 def one_cut(rcond: Any, name: str) -> float:
-    """The part of the largest singular value below which others count as 0."""
+    """`rcond` as a plain number: the fraction of the largest singular value below which others
+    count as 0."""
     if np.ndim(rcond):
         raise UnsupportedError(
             f"np.linalg.{name} with an array as rcond isn't supported on traced arrays{at_line()}. "
@@ -60,10 +61,10 @@ def one_cut(rcond: Any, name: str) -> float:
 
 
 def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
-    """The power of two that takes the largest element of `a` to about 1, along an axis that is
-    kept, and its inverse. They have no derivative."""
+    """The power of two that scales the largest element of `a`, overall or along an axis, to about
+    1; and its inverse. They have no derivative."""
     size = np.abs(stop_gradient(a))
-    most = np.finfo(size.dtype).maxexp - 24  # so that its inverse is a number, too
+    most = np.finfo(size.dtype).maxexp - 24  # the inverse doesn't overflow
     largest = np.max(size, axis=axis, keepdims=axis is not None)
     power = np.clip(np.frexp(largest)[1], -most, most)
     one = size.dtype.type(1)
@@ -71,7 +72,7 @@ def scales(a: Any, axis: Any = None) -> tuple[Any, Any]:
 
 
 def pseudoinverse(a: Any, rcond: Any) -> Any:
-    """That of a matrix, whose singular values below `rcond` of the largest count as 0."""
+    """The pseudoinverse of a matrix. Singular values below `rcond` times the largest count as 0."""
     if not a.size:
         return _pseudoinverse(a, rcond)
     down = scales(a, (-2, -1))[0]
@@ -79,10 +80,11 @@ def pseudoinverse(a: Any, rcond: Any) -> Any:
 
 
 def _pseudoinverse(a: Any, rcond: Any) -> Any:
-    """If more than rounding counts as 0 it is that of A P, with P the projection on what is left,
-    which turns when A changes: the formula at constant rank knows nothing of that. What counts as 0
-    may be another part in each matrix. The squares of its numbers, which the derivative has, are to
-    be numbers, too."""
+    """The pseudoinverse of a scaled matrix, whose squares, in the derivative, don't overflow.
+
+    If singular values beyond rounding are cut off, it is that of A P, with P the projection on the
+    remaining singular vectors. P turns when A changes, which the formula at constant rank doesn't
+    include. Each matrix of a batch may have another part cut off."""
     rounding = max(a.shape[-2:], default=0) * float(np.finfo(a.dtype).eps)
     is_one = type(rcond) is float
     if a.size and not (is_one and rcond <= rounding):
@@ -105,27 +107,26 @@ def _pseudoinverse(a: Any, rcond: Any) -> Any:
 
 
 def least_squares(a: Any, b: Any, rcond: float) -> Any:
-    """P b, with P the pseudoinverse of a; neither a's size nor what P b adds up leaves the range of
-    numbers before x does."""
+    """P b, with P the pseudoinverse of a. Scaling keeps intermediate values from overflowing unless
+    x does."""
     if not (a.size and b.size):
         return _pseudoinverse(a, rcond) @ b
     raise_if(~np.all(np.isfinite(a)), "SVD did not converge in Linear Least Squares")
     down = scales(a)[0]
     size = np.abs(stop_gradient(b))
-    one = size.dtype.type(1)  # `where` of Python's numbers would be of double precision
+    one = size.dtype.type(1)  # `where` of Python numbers would be in double precision
     room = np.where(np.max(size) > np.finfo(b.dtype).max / 2**100, 2**100 * one, one)
     return _pseudoinverse(a * down, rcond) @ (b / room) * down * room
 
 
 def cut_of(rcond: Any, eps: float) -> Any:
-    """What LAPACK's gelsd makes of this: its own, where it would leave all singular values, or
-    none."""
+    """The cutoff of LAPACK's gelsd: its default, if `rcond` is outside (0, 1)."""
     return rcond if 0 < rcond < 1 else eps
 
 
 @stands_for(np.linalg, of_complex=True)
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
-    """np.linalg.lstsq. Whether there are residuals depends on the rank, which is guarded when they
+    """np.linalg.lstsq. The existence of residuals depends on the rank, which is guarded when they
     are used."""
     a, b = floating(a, b)
     if a.ndim != 2 or b.ndim not in (1, 2):
@@ -148,14 +149,14 @@ def _squares(x: Any) -> Any:
 
 
 class Residuals(Deferred):
-    """The sums of squares of B - A X, by columns: none, unless A has full rank and more rows than
-    columns. They are computed when they are used: whether there are any depends on the rank, which
-    costs a guard, and a rank at each call."""
+    """The sums of squares of the columns of B - A X; empty unless A has full rank and more rows
+    than columns. They are computed on first use, since that depends on the rank, which costs a
+    guard, and the computation of the rank at each call."""
 
     __slots__ = ("_found", "_given")
 
     def __init__(self, a: Any, b: Any, x: Any, rank: Any) -> None:
-        # What is written to these later doesn't count.
+        # Later writes to these don't count.
         self._given: list[Any] = [stand_in(v._trace, *v._read()) for v in (a, b, x, rank)]
         self._found: Any = None
 

@@ -1,8 +1,8 @@
 """numpy.linalg on traced arrays.
 
-A factorisation that fails raises NumPy's LinAlgError when it is traced, where the values are known.
-That it did or didn't fail becomes a guard: a later call, on whose values it is otherwise, is traced
-anew, so it raises in its turn, at the user's line, or takes the path behind the user's `except`.
+A factorisation that fails raises NumPy's LinAlgError during the trace, where the values are known.
+Its success or failure becomes a guard: a later call with the opposite outcome is retraced, so it
+raises at the user's line, or takes the path of the user's `except`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
 
 
 def _largest(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """The largest, of numbers that aren't negative; of none it is 0."""
+    """The largest of nonnegative numbers; 0 if there are none."""
     start: dict[str, Any] = {} if all(x.shape[a] for a in axes) else {"initial": 0.0}
     return np.max(x, axis=axes, keepdims=keepdims, **start)
 
@@ -95,19 +95,19 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         return result if keepdims else scalar(copy_of(np.squeeze(result, axes)))
     if ord in (2, -2, "nuc"):
         values = svd(np.moveaxis(x, axes, (-2, -1)), compute_uv=False)  # in descending order
-        summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # nothing at all is 0
+        summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # an empty matrix has norm 0
         result = np.sum(values, -1) if summed else copy_of(values[..., 0 if ord == 2 else -1])
         result = result if keepdims else scalar(result)
         return np.expand_dims(result, axes) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
 
 
-# ---- what the functions below have in common
+# ---- common parts
 
 
 def floating(*xs: Any) -> list[Any]:
-    """Operands traced and in the dtype that NumPy's LAPACK takes: single precision if all are, else
-    double; complex if one of them is."""
+    """Operands as tracers in a dtype of NumPy's LAPACK: single precision if all are, else double;
+    complex if one of them is."""
     traced = [as_tracer(x, *xs) for x in xs]
     single = all(x.dtype in (np.float32, np.complex64) for x in traced)
     if any(x.dtype.kind == "c" for x in traced):
@@ -127,7 +127,7 @@ def refuse_complex(a: Any, what: str, instead: str) -> None:
 
 
 def check_stacked(a: Any) -> None:
-    """NumPy's error for what isn't a matrix, or a batch of them."""
+    """Raise NumPy's error unless `a` is a matrix or a batch of matrices."""
     if a.ndim < 2:
         raise LinAlgError(
             f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
@@ -135,19 +135,20 @@ def check_stacked(a: Any) -> None:
 
 
 def check_square(a: Any) -> None:
-    """NumPy's error for a matrix that isn't square."""
+    """Raise NumPy's error for a matrix that isn't square."""
     check_stacked(a)
     if a.shape[-1] != a.shape[-2]:
         raise LinAlgError("Last 2 dimensions of the array must be square")
 
 
 def raise_if(failed: Any, message: str, error: type[Exception] = LinAlgError) -> None:
-    """An error if any of the flags is set, and a guard that it will be so again.
+    """Raise an error if any of the flags is set, and guard whether one is.
 
-    In a user's derivative rule only types are known; there what failed is NaN or infinite.
+    In a user's derivative rule only types are known; there, the result of a failure is NaN or
+    infinite.
     """
     flag: Any = failed if failed.ndim == 0 else np.any(failed)
-    if not isinstance(flag, Tracer):  # of arrays that the program has made of plain ones
+    if not isinstance(flag, Tracer):  # arrays that the program makes of plain ones
         if flag:
             raise error(message)
         return
@@ -163,7 +164,7 @@ def raise_if(failed: Any, message: str, error: type[Exception] = LinAlgError) ->
 
 
 def adjoint(x: Any) -> Any:
-    """The conjugate transpose of the last two axes; of real matrices the transpose."""
+    """The conjugate transpose of the last two axes."""
     return np.conjugate(transposed(x)) if _is_complex(x) else transposed(x)
 
 
@@ -174,18 +175,18 @@ def transposed(x: Any) -> Any:
 
 @cache
 def _named(name: str) -> Any:
-    """NumPy's own class for the results of a function, which are a named tuple."""
+    """NumPy's class of a function's results, which is a named tuple."""
     return type(getattr(np.linalg, name)(np.eye(1)))
 
 
 def factored(a: Any) -> tuple[Any, Any, Any]:
-    """A with its LU factors: what solving, inverses and determinants start from."""
+    """A and its LU factors, from which solutions, inverses and determinants are computed."""
     check_square(a)
     return a, *LU()(a)
 
 
 def is_singular(factors: Any) -> Any:
-    """Whether a diagonal of U has a zero, as LAPACK tells it."""
+    """Whether a diagonal of U contains a zero, LAPACK's test for singularity."""
     return np.any(np.diagonal(factors, 0, -2, -1) == 0)
 
 
@@ -194,7 +195,7 @@ def is_singular(factors: Any) -> Any:
 
 @stands_for(np.linalg, of_complex=True)
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
-    """np.linalg.cholesky; one triangle is read, and has all of the derivative."""
+    """np.linalg.cholesky. One triangle is read, and gets the whole derivative."""
     (a,) = floating(a)
     check_square(a)
     primitive = HermitianCholesky() if _is_complex(a) else Cholesky()
@@ -206,7 +207,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 @stands_for(np.linalg, of_complex=True)
 @in_rows
 def solve(a: Any, b: Any) -> Any:
-    """np.linalg.solve: `b` is a vector if it has one axis, else a batch of matrices."""
+    """np.linalg.solve. `b` is a vector if it has one axis, else a batch of matrices."""
     a, b = floating(a, b)
     check_square(a)
     if b.ndim == 0 or b.shape[-2 if b.ndim > 1 else 0] != a.shape[-1]:
@@ -217,7 +218,7 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def solved(system: Any, b: Any, turned: bool = False) -> Any:
-    """The solution with LU factors; `turned`, of the transposed system."""
+    """The solution by LU factors; if `turned`, of the transposed system."""
     if b.ndim == 1:
         return LUSolve(turned)(*system, b[None])[..., 0, :]
     return transposed(LUSolve(turned)(*system, transposed(b)))
@@ -226,14 +227,14 @@ def solved(system: Any, b: Any, turned: bool = False) -> Any:
 @stands_for(np.linalg, of_complex=True)
 @in_rows
 def inv(a: Any) -> Any:
-    """np.linalg.inv, the solution of A X = 1: so signs of zeros are NumPy's."""
+    """np.linalg.inv, as the solution of A X = 1, so that signs of zeros are NumPy's."""
     (a,) = floating(a)
     return solve(a, np.eye(a.shape[-1], dtype=a.dtype))
 
 
 @stands_for(np.linalg, of_complex=True)
 def slogdet(a: Any) -> Any:
-    """np.linalg.slogdet; the sign is a constant."""
+    """np.linalg.slogdet. The sign has no derivative."""
     (a,) = floating(a)
     return _named("slogdet")(*_slogdet(factored(a)))
 
@@ -244,12 +245,12 @@ def _slogdet(system: Any) -> Any:
 
 @stands_for(np.linalg, of_complex=True)
 def det(a: Any) -> Any:
-    """np.linalg.det. Derivatives divide by the pivots, so one that is small, or 0, calls for those
-    that don't divide, and so do numbers near the ends of the range."""
+    """np.linalg.det. Derivatives divide by the pivots. If a pivot is small or 0, or numbers are
+    near the ends of the range, a form of the derivatives without division is used."""
     (a,) = floating(a)
     system = factored(a)
     sign, logarithm = _slogdet(system)
-    if not _is_complex(a):  # of a singular complex one the gradient is NaN
+    if not _is_complex(a):  # the gradient of a singular complex one is NaN
         unsafe = _is_unsafe_to_divide(system[1], logarithm)
         if unsafe._read()[1] is None or unsafe:
             return Det()(a)
@@ -257,9 +258,11 @@ def det(a: Any) -> Any:
 
 
 def _is_unsafe_to_divide(factors: Any, logarithm: Any) -> Any:
-    """Whether det(A) A^-1 ... A^-1, the derivative of order k, could lose k - 1 times a quarter of
-    the digits, since a diagonal of U spans so much; or leave the range of numbers: the determinant
-    itself, or six inverses."""
+    """Whether derivatives by division are inaccurate.
+
+    det(A) A^-1 ... A^-1, the derivative of order k, may lose k - 1 times a quarter of the digits if
+    the diagonal of U spans that much; or the determinant or six inverses may leave the range of
+    numbers."""
     size = np.abs(np.diagonal(factors, 0, -2, -1))
     if not size.size:
         return np.any(size > 0)
@@ -278,7 +281,7 @@ def _is_unsafe_to_divide(factors: Any, logarithm: Any) -> Any:
 
 @stands_for(np.linalg, of_complex=True)
 def eigh(a: Any, UPLO: str = "L") -> Any:
-    """np.linalg.eigh; one triangle is read, and has all of the derivative."""
+    """np.linalg.eigh. One triangle is read, and gets the whole derivative."""
     uplo = UPLO.upper()
     if uplo not in ("L", "U"):
         raise ValueError("UPLO argument must be 'L' or 'U'")
@@ -289,7 +292,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
     return _named("eigh")(w, v)
 
 
-# From NumPy 2.5 on, though all of them are real.
+# From NumPy 2.5 on, even if all of them are real.
 _EIGENVALUES_ARE_COMPLEX = np.linalg.eigvals(np.eye(1)).dtype.kind == "c"
 
 
@@ -303,7 +306,8 @@ def eig(a: Any) -> Any:
 
 
 def real_eig(a: Any) -> Any:
-    """Eigenvalues and eigenvectors, real ones if all of a real matrix are, which is guarded."""
+    """Eigenvalues and eigenvectors. They are real if all those of a real matrix are, which is
+    guarded."""
     (a,) = floating(a)
     check_square(a)
     if not np.all(np.isfinite(a)):
@@ -344,7 +348,7 @@ def svd(
 
 
 def decomposition(a: Any, full_matrices: bool, compute_uv: bool, driver: str) -> Any:
-    """U, s and V^H, by NumPy, or by SciPy with a `driver`; or s alone."""
+    """U, s and V^H, or s alone, computed by NumPy, or by SciPy with a `driver`."""
     u, s, vt, failed = (ComplexSVD if _is_complex(a) else SVD)(driver)(a)
     raise_if(failed, "SVD did not converge")
     if not compute_uv:
@@ -360,9 +364,11 @@ def decomposition(a: Any, full_matrices: bool, compute_uv: bool, driver: str) ->
 
 
 def _completed(q: Any, further: Any) -> Any:
-    """Orthonormal columns Q, and further ones F beside them. When Q turns these turn with it: they
-    are (1 - Q Q^T) F, made orthonormal again by Cholesky's factor of their products. So they are
-    right for all that doesn't depend on the basis, the projection F F^T above all.
+    """Orthonormal columns Q, and further columns F that complete them.
+
+    When Q turns, F turns with it: F is replaced by (1 - Q Q^T) F, orthonormalised by the Cholesky
+    factor of its Gram matrix. So derivatives are right for all results that don't depend on the
+    basis, above all for the projection F F^T.
     """
     rest = further - q @ (transposed(q) @ further)
     products, _ = Cholesky()(transposed(rest) @ rest)
@@ -371,7 +377,7 @@ def _completed(q: Any, further: Any) -> Any:
 
 
 def _symmetric_svd(a: Any, compute_uv: bool) -> Any:
-    """By the eigenvalues, whose signs go to the right."""
+    """The singular value decomposition by eigenvalues, whose signs go to the right factor."""
     check_square(a)
     w, v = eigh(a)
     order = np.flip(np.argsort(np.abs(w), axis=-1), -1)
@@ -384,7 +390,7 @@ def _symmetric_svd(a: Any, compute_uv: bool) -> Any:
 
 @stands_for(np.linalg, of_complex=True)
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """np.linalg.qr. The columns of a wide matrix beyond the square are Q R' = A'."""
+    """np.linalg.qr. For a wide matrix, the columns A' beyond the square satisfy Q R' = A'."""
     (a,) = floating(a)
     check_stacked(a)
     m, n = a.shape[-2:]
@@ -406,7 +412,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 @stands_for(np.linalg, of_complex=True)
 @quiet
 def cond(x: Any, ord: Any = None) -> Any:
-    """np.linalg.cond: of a singular matrix it is infinite."""
+    """np.linalg.cond: infinite for a singular matrix."""
     (a,) = floating(x)
     if a.size == 0 and a.ndim >= 2 and 0 in a.shape[-2:]:
         raise LinAlgError("cond is not defined on empty arrays")

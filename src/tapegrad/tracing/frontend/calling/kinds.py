@@ -1,12 +1,12 @@
-"""Of which kind a result without axes is: a number of NumPy's, one of Python's, or an array.
+"""The kind of a result without axes: a NumPy scalar, a Python number, or a 0-d array.
 
-They differ in what a program may do with them,
+They behave differently in the program,
 
-    v = f(x); w = v; w += 1      a 0-d array: v is changed, too; a number: it isn't
+    v = f(x); w = v; w += 1      a 0-d array: v changes too; a number: it doesn't
     1.0 / v, (-v) ** 0.5         a Python float: ZeroDivisionError, a complex number
 
 and neither NumPy's functions nor SciPy's follow one rule. So the kind is that of the library's own
-result for arguments of the same types (`accepting.py`), or said where a function is declared.
+result for arguments of the same types (`accepting.py`), or declared with the function.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.tracers.tracer import Tracer
 
-_DEPTH = 3  # of objects in objects
+_DEPTH = 3  # maximal nesting of objects
 
 
 def as_number(x: Any) -> Any:
-    """NumPy's number of an array without axes, or of a number; all else as it is."""
+    """A NumPy scalar from an array without axes or a number; other objects unchanged."""
     if isinstance(x, Tracer):
         return x if x.ndim or (x._is_scalar() and not x._weak) else scalar(copy_of(x))
     return np.asarray(x)[()] if isinstance(x, _LEAVES) else x
 
 
 def as_array(x: Any) -> Any:
-    """An array of a number, which can be written to; all else as it is."""
+    """An array from a number, which can be written to; other objects unchanged."""
     if isinstance(x, Tracer):
         return copy_of(x) if x._weak or x._is_scalar() else x
     return np.array(x) if isinstance(x, _LEAVES) and type(x) is not np.ndarray else x
 
 
 def as_pythons(x: Any) -> Any:
-    """Python's number of one of NumPy's, or of an array without axes; all else as it is."""
+    """A Python number from a NumPy scalar or an array without axes; other objects unchanged."""
     if isinstance(x, Tracer):
         return x if x.ndim or x._weak else as_python(ew.copy(x))
     return x.item() if isinstance(x, (np.generic, np.ndarray)) and not np.ndim(x) else x
 
 
 def with_numbers(result: Any) -> Any:
-    """A result whose arrays without axes are numbers, as those of most of SciPy's functions are."""
+    """A result with scalars in the place of arrays without axes, as most SciPy functions return."""
     return of_kinds(result, kinds_of(result, _but_pythons))
 
 
@@ -56,12 +56,12 @@ def _but_pythons(x: Any) -> Any:
 _LEAVES = (np.ndarray, np.generic, float, int, complex)
 
 
-# ---- of the parts of a result
+# ---- parts of a result
 
 
 def kinds_of(found: Any, kind: Any = None, depth: int = _DEPTH) -> Any:
-    """The kinds of the parts of a library's result; None where no part is without axes. If a `kind`
-    is given, that of each part."""
+    """The kinds of the parts of a library's result; None if all parts have axes. If a `kind` is
+    given, it applies to each part without axes."""
     if isinstance(found, (np.ndarray, np.generic)):
         if found.ndim or found.dtype.kind not in "biufc":
             return None
@@ -77,7 +77,7 @@ def kinds_of(found: Any, kind: Any = None, depth: int = _DEPTH) -> Any:
 
 
 def of_kinds(result: Any, kinds: Any) -> Any:
-    """A result with parts of these kinds."""
+    """A result with its parts converted to these kinds."""
     if kinds is None or callable(kinds):
         return kinds(result) if kinds else result
     parts, fields = kinds
@@ -87,7 +87,7 @@ def of_kinds(result: Any, kinds: Any) -> Any:
         if any(a is not b for a, b in zip(made, items, strict=True)):
             result = _with_items(result, made)
     own = _fields(result)
-    there = own.keys() & fields.keys()  # a result may refuse to be asked
+    there = own.keys() & fields.keys()  # a result may raise an error when a field is read
     own.update({key: of_kinds(own[key], fields[key]) for key in there})
     return result
 
@@ -106,7 +106,8 @@ def _with_items(x: Any, items: list[Any]) -> Any:
 
 
 def _fields(x: Any) -> dict[str, Any]:
-    """The items of a dict, or the attributes of a statistic or of a tuple that has some."""
+    """The items of a dict, or the attributes of a test statistic or of a tuple that has
+    attributes."""
     if isinstance(x, dict):
         return x
     try:

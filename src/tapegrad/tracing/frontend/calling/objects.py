@@ -1,7 +1,8 @@
-"""Objects of the user's beside traced values: NumPy has each element meet them, as Python does.
+"""Operators on a traced value and a user's object.
 
-A scalar of NumPy's that meets an object which isn't an array becomes a number of Python's, and that
-meets the object by Python's operator: `x[0] * q` is `q.__rmul__(float(x[0]))`.
+NumPy applies an operator to each element, as Python does. A NumPy scalar that meets an object which
+isn't an array becomes a Python number, and Python's operator calls the object's method: `x[0] * q`
+is `q.__rmul__(float(x[0]))`.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ _KNOWN = (Tracer, np.ndarray, np.generic, int, float, complex, list, tuple, str,
 
 
 def elsewhere(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What a ufunc comes to in a tuple, where it isn't followed as one: NotImplemented beside an
-    object that is no array, and says itself what ufuncs do with it, which NumPy asks next; an array
-    of objects beside one."""
+    """A tuple with the result of a ufunc call beside objects; empty if there are none. It is
+    NotImplemented beside an object with its own `__array_ufunc__`, which NumPy calls next, and an
+    array of objects beside one."""
     for x in inputs:
         own = not isinstance(x, _KNOWN) and not dispatch.has_labels(x)
         if own and callable(getattr(type(x), "__array_ufunc__", None)):
@@ -58,7 +59,7 @@ def elsewhere(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, 
 
 
 def meets_object(ufunc: Any, inputs: Sequence[Any]) -> bool:
-    """Whether a traced value meets an object that is no array, by an operator."""
+    """Whether an operator is applied to a traced value and an object that isn't an array."""
     if ufunc not in _OPERATORS:
         return False
     others = [x for x in inputs if not isinstance(x, _KNOWN)]
@@ -72,7 +73,7 @@ def _is_object(x: Any) -> bool:
 
 
 def meet(ufunc: Any, inputs: Sequence[Any]) -> Any:
-    """What NumPy makes of them."""
+    """The result of an operator on a traced scalar and an object."""
     if any(np.ndim(x) for x in inputs if isinstance(x, (Tracer, np.ndarray))):
         name = next(type(x).__name__ for x in inputs if not isinstance(x, _KNOWN))
         raise refusing(

@@ -1,10 +1,10 @@
-"""Arrays of objects that are traced numbers: NumPy's own, whose loops call Python's operators.
+"""Object arrays of traced numbers: NumPy's loops over them call Python's operators.
 
     np.array([x, y], dtype=object) * z  -->  np.array([x * z, y * z], dtype=object)
 
-np.vectorize and np.frompyfunc call a Python function so, in NumPy's order, with its broadcasting,
-and as often as it does. Of an array of results `np.frompyfunc` makes one of objects; here it is one
-of numbers, as `np.vectorize` makes it.
+np.vectorize and np.frompyfunc call a Python function that way, with NumPy's order, broadcasting and
+number of calls. np.frompyfunc returns an object array; here it is converted to an array of numbers,
+as np.vectorize returns.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class _Number:
-    """A traced number, as NumPy takes it for an object."""
+    """A wrapper in which NumPy sees a traced number as an object."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
 
 
 def objects_of(x: Any, **options: Any) -> Any:
-    """`np.array(x, object, **options)`: numbers in a list are the objects; of an array they are
-    Python's numbers, traced ones of a traced one, and lie in memory as the array does."""
-    whole: dict[int, Any] = {}  # lists and arrays that are objects, where their shapes differ
+    """`np.array(x, object, **options)`. Numbers in a list become the objects themselves. The
+    elements of an array become Python numbers, traced ones if it is traced, in the array's memory
+    layout."""
+    whole: dict[int, Any] = {}  # lists and arrays that become elements, if their shapes differ
     plain = _untraced(dispatch.number(x) if _is_scalar(x) else x, whole)
     found = np.array(plain, object, **{"copy": None, **options})
     if not has_tracer(x):
@@ -54,7 +55,7 @@ def objects_of(x: Any, **options: Any) -> Any:
 
 
 def _untraced(x: Any, whole: dict[int, Any]) -> Any:
-    """Nested lists as NumPy looks into them, without traced values."""
+    """Nested lists as NumPy traverses them, with traced values wrapped."""
     if type(x) in (list, tuple):
         plain = type(x)([_untraced(part, whole) for part in x])
         whole[id(plain)] = x
@@ -81,17 +82,17 @@ def _is_scalar(x: Any) -> bool:
 
 
 def is_of_objects(x: Any) -> bool:
-    """Whether this is an array of objects."""
+    """Whether `x` is an array of objects."""
     return type(x) is np.ndarray and x.dtype == object
 
 
 def holds_traced(x: Any) -> bool:
-    """Whether this is an array of objects, and a traced value is one of them."""
+    """Whether `x` is an array of objects with a traced value among them."""
     return is_of_objects(x) and any(isinstance(entry, Tracer) for entry in x.flat)
 
 
 def numbers_of(found: Any, dtype: Any = None) -> Any:
-    """An array of the numbers in one of objects, which lies as that does."""
+    """The numbers in an object array as an array of numbers, in its memory layout."""
     parts = [found[index] for index in np.ndindex(found.shape)]
     trace = current_trace()
     if trace is None or not has_tracer(parts):
@@ -112,18 +113,19 @@ def numbers_of(found: Any, dtype: Any = None) -> Any:
 
 
 def _as_dtype(x: Any, dtype: np.dtype) -> Any:
-    """As NumPy converts objects: one by one, with errors for what an integer can't be."""
+    """NumPy's conversion of objects to a dtype: one by one, with its errors for integers out of
+    range."""
     if dtype.kind in "iu" and x.dtype.kind in "fiu":
         held, whole = np.iinfo(dtype), np.trunc(x)
         if not np.all((whole >= float(held.min)) & (whole < float(held.max) + 1)):
             np.asarray(x._concrete.tolist(), object).astype(dtype)  # NumPy's own error
     if x.dtype.kind == "c" and dtype.kind in "fiu":
-        np.full(x.shape, 1j, object).astype(dtype)  # the same
+        np.full(x.shape, 1j, object).astype(dtype)  # NumPy's own error
     return x.astype(dtype, copy=False)
 
 
 def beside_objects(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Any) -> Any:
-    """What NumPy makes of traced values and arrays of objects: one of objects, by Python's
+    """The result of a ufunc on traced values and object arrays: an object array, by Python's
     operators."""
     function = ufunc if method == "__call__" else getattr(ufunc, method)
     given = [objects_of(x) if has_tracer(x) else x for x in inputs]
@@ -135,20 +137,20 @@ def beside_objects(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: 
 
 
 def is_of_function(ufunc: np.ufunc) -> bool:
-    """Whether np.frompyfunc has made it."""
+    """Whether np.frompyfunc has made the ufunc."""
     return ufunc.__name__.endswith(" (vectorized)") and not set("".join(ufunc.types)) - set("O->")
 
 
 def calling(ufunc: Any) -> Any:
-    """The context in which NumPy calls a ufunc, or a method of one: what that goes on to is
-    followed."""
+    """The context in which NumPy runs a ufunc or one of its methods. The Python function of an
+    np.frompyfunc ufunc is observed."""
     ufunc = getattr(ufunc, "__self__", ufunc)
     goes_on = isinstance(ufunc, np.ufunc) and is_of_function(ufunc)
     return observed() if goes_on else nullcontext()
 
 
 def call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of such a ufunc, or of a method of it, where something traced takes part."""
+    """A call of an np.frompyfunc ufunc or of its method, with a traced argument."""
     asked = {name for name, x in kwargs.items() if x is not None}
     refused = asked & {"out", "where"} or (method == "at" and {"at"})
     if refused:
@@ -187,7 +189,7 @@ def _result(x: Any) -> Any:
 
 
 class _Vectorized(np.vectorize):
-    """One that takes traced arrays; it has all that the user's own has."""
+    """An np.vectorize that accepts traced arrays, with the attributes of the user's."""
 
     _with_signature = borrowed_method(np.vectorize, "_vectorize_call_with_signature")
 
@@ -213,8 +215,8 @@ class _Vectorized(np.vectorize):
 
 
 def as_array(x: Any, dtype: Any = None) -> Any:
-    """What a ufunc of objects has returned, as an array of numbers: of arrays without axes that is
-    what the function has returned."""
+    """The result of an object ufunc as an array of numbers. If all arguments are without axes, it
+    is the return value of the Python function."""
     found = x
     if type(x) is not np.ndarray or x.dtype != object:
         found = np.empty((), object)
@@ -227,7 +229,7 @@ def _dtype_of(x: Any) -> Any:
 
 
 def _after(first: Any, func: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose first result is known."""
+    """`func`, without its first call, whose result is `first`."""
     known = [first]
     return lambda *args: known.pop() if known else func(*args)
 
@@ -235,7 +237,7 @@ def _after(first: Any, func: Callable[..., Any]) -> Callable[..., Any]:
 @unobserved
 def vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
     function: Any = given.pyfunc
-    if function is np._NoValue:  # it decorates
+    if function is np._NoValue:  # as a decorator
         with observed():
             return given(*args, **kwargs)
     for x in (*args, *kwargs.values()):
@@ -247,5 +249,5 @@ def vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacement."""
     declare_calls(np.vectorize, vectorized)

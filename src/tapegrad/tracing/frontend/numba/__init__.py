@@ -1,2 +1,2 @@
-"""Functions that numba has compiled, as the Python that they were made of, changed to where numba's
-types have it compute otherwise."""
+"""Functions compiled by numba, traced as their Python source, changed where numba's types compute
+other results than Python's."""

@@ -1,9 +1,9 @@
-"""How many bits the whole numbers of a function that numba compiled may have: it counts in 64.
+"""Bounds on the bit lengths of integers in a numba function, which computes in 64 bits.
 
-    for k in range(n): x[2 * k + 1]     a count of rounds: 47 bits, as no program lives longer
+    for k in range(n): x[2 * k + 1]     a loop counter: 47 bits, since no program runs longer
     s = s * 31 + k                      no bound
 
-Sums and products of what fits are Python's. What may not fit is made to wrap around.
+Sums and products that fit into 64 bits are computed by Python. Others are made to wrap around.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 
 from tapegrad.tracing.frontend.numba.inferred import Inferred
 
-_ROUNDS = 47  # bits of a length, or of a count of rounds
+_ROUNDS = 47  # of a length, or a loop counter
 _MOST = 63
 _LENGTHS = {"shape", "size", "ndim"}
 
 
 class _Size(NamedTuple):
-    bits: int  # at most; 64 if there is no bound
-    rounds: frozenset[str] = frozenset()  # the names whose values in the round before it is made of
+    bits: int  # maximal; 64 if there is no bound
+    rounds: frozenset[str] = frozenset()  # variables of the previous round that are used
 
 
 _ANY = _Size(64)
 
 
 class Sizes:
-    """What the names of a function are made of."""
+    """The definitions of a function's variables, and bounds on their bit lengths."""
 
     def __init__(self, known: Inferred) -> None:
         self._types, self._values = known.typemap, dict[str, list[Any]]()
@@ -35,14 +35,14 @@ class Sizes:
                 self._values.setdefault(statement.target.name, []).append(statement.value)
 
     def is_constant(self, x: Any) -> bool:
-        """Whether a name means a number that is written in the source."""
+        """Whether a variable always has a number written in the source."""
         values = self._values.get(x.name, ())
         return self.constant(x) is not None or (
             len(values) == 1 and type(values[0]).__name__ == "Const"
         )
 
     def constant(self, x: Any) -> Any:
-        """The number that a name always means; None if there is none."""
+        """The constant value of a variable; None if it has none."""
         found = getattr(self._types.get(x.name), "literal_value", None)
         if found is None:
             values = self._values.get(x.name, ())
@@ -51,11 +51,11 @@ class Sizes:
         return found if type(found) in (int, float) else None
 
     def fit(self, name: str, x: Any, y: Any) -> bool:
-        """Whether a result always has 64 bits, and is Python's."""
+        """Whether a result always fits into 64 bits, and so equals Python's."""
         return self._grown(name, x, y, frozenset()).bits <= _MOST
 
     def _size(self, x: Any, seen: frozenset[str] = frozenset()) -> _Size:
-        """That of what a name means: of all that it is set to."""
+        """The bound for a variable: the largest of those of its definitions."""
         if x.name in seen:
             return _Size(0, seen & {x.name})
         constant = self.constant(x)
@@ -93,7 +93,7 @@ class Sizes:
         if name in ("add", "sub"):
             if first.rounds and last.rounds:
                 return _ANY
-            # what is added once a round
+            # an increment, added once in each round
             most = max(first.bits, last.bits) + 1 + (_ROUNDS if rounds else 0)
             return _Size(min(most, 64), rounds)
         if name == "mul" and not rounds:
@@ -113,7 +113,7 @@ class Sizes:
         args = [self._size(x, seen) for x in value.args]
         if name in ("min", "max", "abs"):
             return _largest(args)
-        if name in ("range", "prange"):  # it has gone through all numbers up to where it is
+        if name in ("range", "prange"):  # it has passed all numbers up to its present one
             step = self.constant(value.args[2]) if args[2:] else 1
             first = args[0] if args[1:] else _Size(0)
             if step is None or first.bits > _ROUNDS:

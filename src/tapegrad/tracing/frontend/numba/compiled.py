@@ -1,9 +1,9 @@
-"""Functions that numba has compiled: of traced values their Python is called.
+"""Functions compiled by numba: for traced values, their Python source is called.
 
-Machine code reads arrays as they lie in memory. The Python that it was made of does the same, and
-is traced as the program's own, with the globals that numba has frozen in it (`frozen.py`). numba
-compiles it first, as at a plain call, and says of which types each expression is: where Python's
-aren't the same, its Python is changed (`typed.py`).
+Machine code reads the memory of arrays. The Python source computes the same, and is traced like
+user code, with the globals that numba has frozen in it (`frozen.py`). numba compiles the function
+first, as at a plain call, and provides the type of each expression. The source is changed where
+Python's types would be others (`typed.py`).
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 class _Following(threading.local):
-    now = False  # whether the Python of such a function runs
+    now = False  # whether the source of such a function is running
 
 
 _following = _Following()
 
 
 def _is_followed(args: Sequence[Any]) -> bool:
-    """Whether the Python of a function is called: of plain numbers where that is part of another
-    one's, so that a loop which calls it is one."""
+    """Whether the Python source is called: for traced values; for plain numbers, if another such
+    source is running, so that a loop that calls it is one loop."""
     of_numbers = _following.now and all(isinstance(x, _NUMBERS) for x in args)
     return of_numbers or any(map(has_traced, args))
 
@@ -62,7 +62,7 @@ _NUMBERS = (int, float, complex, np.number, np.bool_)
 
 @contextlib.contextmanager
 def _within() -> Iterator[None]:
-    """The Python of such a function runs here."""
+    """A context in which the Python source of such a function runs."""
     before, _following.now = _following.now, True
     try:
         yield
@@ -71,14 +71,14 @@ def _within() -> Iterator[None]:
 
 
 def _python(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the Python of a function comes to. numba warns of nothing."""
+    """The result of a function's Python source, without warnings, since numba issues none."""
     with _within():
         return quiet(followed)(f, *args, **kwargs)
 
 
 @unobserved
 def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function of numba.njit."""
+    """A call of a function of numba.njit."""
     if not _is_followed((*args, *kwargs.values())):
         with observed():
             return f(*args, **kwargs)
@@ -93,7 +93,7 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
             return typed(f.__name__, returned, _python(python, *given, **named))
 
         return run() if _following.now else alike(f, compiled, args, kwargs, run)
-    only = len(f.nopython_signatures) == 1  # else it is the nearest one
+    only = len(f.nopython_signatures) == 1  # otherwise numba would choose the best match
     for signature in f.nopython_signatures:
         given = _all_as(signature.args, args, only)
         if not kwargs and given is not _OTHER:
@@ -105,7 +105,8 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _of_signature(f: Any, signature: Any, args: Sequence[Any], given: Sequence[Any]) -> Any:
-    """What a function compiled for given types makes of `args`, which are `given` in these."""
+    """The result of a function compiled for given types, for `args`, which are `given` in these
+    types."""
     compiled, returned = f.overloads[signature.args], signature.return_type
     python = python_of(f, compiled)
 
@@ -116,7 +117,7 @@ def _of_signature(f: Any, signature: Any, args: Sequence[Any], given: Sequence[A
     return run() if _following.now else alike(f, compiled, args, {}, run)
 
 
-_OTHER = object()  # a value that numba would make another one
+_OTHER = object()  # numba would convert the value
 
 
 def _all_as(kinds: Sequence[Any], xs: Sequence[Any], cast: bool) -> Any:
@@ -126,8 +127,8 @@ def _all_as(kinds: Sequence[Any], xs: Sequence[Any], cast: bool) -> Any:
 
 
 def _as(kind: Any, x: Any, cast: bool = True) -> Any:
-    """A value as one of numba's types: of numbers, arrays, or tuples of these. Traced floats become
-    other floats if `cast`."""
+    """A value in one of numba's types: a number, an array, or a tuple of these; `_OTHER` if it
+    doesn't fit. Traced floats are converted if `cast`."""
     types = importlib.import_module("numba.core.types")
     if isinstance(kind, types.BaseTuple):
         return _all_as(kind.types, x, cast) if isinstance(x, tuple) else _OTHER
@@ -170,7 +171,7 @@ def _cast(name: str, kinds: str) -> ConversionError:
 
 @unobserved
 def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """One of numba.vectorize, for each element."""
+    """A call of a function of numba.vectorize, for each element."""
     if kwargs or not _is_followed(args):
         with observed():
             return f(*args, **kwargs)
@@ -196,13 +197,13 @@ _of_ufuncs: dict[int, Any] = {}  # weak references, by the ids of ufuncs
 
 
 def _of_ufunc(ufunc: np.ufunc) -> Any:
-    """What a ufunc is of that is in one of numba.vectorize."""
+    """The handler of a ufunc made by numba.vectorize; None for any other."""
     f = _of_ufuncs.get(id(ufunc), lambda: None)()
     return None if f is None or f.ufunc is not ufunc else functools.partial(_elementwise, f)
 
 
 def _method(name: str) -> Any:
-    """`f.reduce` and the like, as of NumPy's ufuncs, for one of numba.vectorize."""
+    """The replacement for a ufunc method, such as `f.reduce`, of a numba.vectorize function."""
 
     @unobserved
     def called(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -213,7 +214,7 @@ def _method(name: str) -> Any:
 
 
 def _loop(f: Any, args: Sequence[Any]) -> tuple[np.dtype, ...]:
-    """The dtypes of the arguments and the result; numba compiles it for these if need be."""
+    """The dtypes of the arguments and the result. numba compiles for them if needed."""
     given = tuple(dtype_of(x) for x in args) + (None,)
     try:
         return f.ufunc.resolve_dtypes(given)
@@ -225,7 +226,7 @@ def _loop(f: Any, args: Sequence[Any]) -> tuple[np.dtype, ...]:
 
 
 def _of_elements(python: Any) -> Any:
-    """NumPy's numbers: a division by 0 isn't an error."""
+    """The function of elements, called with NumPy scalars, so that a division by 0 is no error."""
 
     def called(*xs: Any) -> Any:
         return python(*[strong(x) if has_traced(x) else np.asarray(x)[()] for x in xs])
@@ -234,7 +235,7 @@ def _of_elements(python: Any) -> Any:
 
 
 def _with_dtype(x: Any, dtype: np.dtype) -> Any:
-    """An argument as numba casts it."""
+    """An argument converted as numba does."""
     if not isinstance(x, (Tracer, np.ndarray)):
         return dtype.type(x)
     x = strong(x) if isinstance(x, Tracer) else x
@@ -243,18 +244,18 @@ def _with_dtype(x: Any, dtype: np.dtype) -> Any:
 
 @unobserved
 def _by_rows(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """One of numba.guvectorize."""
+    """A call of a function of numba.guvectorize."""
     return by_rows(_within, not _following.now, f, *args, **kwargs)
 
 
 @unobserved
 def _by_neighbours(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """One of numba.stencil."""
+    """A call of a function of numba.stencil."""
     return by_neighbours(_within, not _following.now, f, *args, **kwargs)
 
 
 def _mean_the_originals() -> None:
-    """Names do, while numba compiles, which knows functions by their identities."""
+    """Restore the original names while numba compiles, since it knows functions by identity."""
     events = importlib.import_module("numba.core.event")
 
     class Compiling(events.Listener):  # type: ignore[name-defined]
@@ -281,7 +282,7 @@ def _declare() -> None:
     }
     methods = {name: _method(name) for name in ("reduce", "accumulate", "outer", "reduceat")}
     for answer in (*kinds.values(), *methods.values()):
-        answer.notes = tuple(kinds)  # functions that are passed are read where they are called
+        answer.notes = tuple(kinds)  # functions among the arguments are recorded at the call
     for kind, by in kinds.items():
         declare_calls(kind, by, when=_is_followed)
         if by is _elementwise:
@@ -291,8 +292,8 @@ def _declare() -> None:
 
 
 def _declare_containers() -> None:
-    """Typed lists and dicts are Python's in the Python of such a function: numba says the types of
-    what is read from them."""
+    """Typed lists and dicts are plain ones in the Python source: numba provides the types of their
+    items."""
     typed_ones = importlib.import_module("numba.typed")
     rows: tuple[tuple[Any, str, Any], ...] = (
         (typed_ones, "List", list),

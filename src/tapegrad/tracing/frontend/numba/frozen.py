@@ -1,10 +1,9 @@
-"""Globals as numba has frozen them: machine code holds their values, whatever becomes of them.
+"""Globals as numba has frozen them: machine code keeps their values from when it was compiled.
 
-numba takes the values that global names and closures have when it compiles a function, which it
-does for each kind of arguments, and a copy of arrays among them. It keeps the values in what it
-remembers of the machine code; arrays and what modules hold are copied here as it compiles. Of what
-was compiled before anybody looked they are taken as they are then. A function that isn't compiled
-for arguments of a kind has nothing frozen for them yet.
+When numba compiles a function, for each kind of arguments, it reads the values of globals and
+closures, and copies arrays. It keeps the values with the machine code; arrays and values in modules
+are copied here when it compiles. For functions compiled before the first trace they are copied at
+that trace. A function that isn't compiled for a kind of arguments has nothing frozen for it yet.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
 from tapegrad.tracing.tracers.tracer import Tracer
 
-# By the function and the types of arguments: what was compiled, where that is known, and Python's.
+# By function and types of arguments: [the compiled function if known, its Python source].
 _known: WeakKeyDictionary[Any, dict[Any, list[Any]]] = WeakKeyDictionary()
 
 
 def compiled_for(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What numba has compiled for `f(*args, **kwargs)`: at its first call that is done now."""
+    """The compiled function for `f(*args, **kwargs)`. It is compiled now if this is its first
+    call."""
     kinds = _kinds(f, args, kwargs)
     compiled = _compiled(f)
-    if kinds not in compiled:  # what lies in memory in another way than on the tape
+    if kinds not in compiled:  # memory layouts may differ from those on the tape
         alike = [k for k in compiled if tuple(map(_loose, k)) == tuple(map(_loose, kinds))]
         kinds = alike[0] if alike else kinds
     if kinds not in compiled:
@@ -41,14 +41,14 @@ def compiled_for(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def frozen(f: Any, kinds: Any) -> Any:
-    """The Python that was compiled for arguments of these types, with what is frozen in it."""
+    """The Python source for arguments of these types, with numba's frozen values."""
     compiled = _compiled(f).get(kinds)
     _note_compiled(f, kinds, compiled)
     if compiled is None:
         return f.py_func
     held = _known.setdefault(f, {})
     known = held.get(kinds)
-    if known is not None and known[0] is None:  # it was just compiled
+    if known is not None and known[0] is None:  # numba has just compiled it
         known[0] = compiled
     if known is None or known[0] is not compiled:
         known = held[kinds] = [compiled, with_frozen(f.py_func, _blocks(compiled))]
@@ -56,7 +56,7 @@ def frozen(f: Any, kinds: Any) -> Any:
 
 
 def _note_compiled(f: Any, kinds: Any, compiled: Any) -> None:
-    """That this is what has been compiled is a guard."""
+    """Guard that this is the function compiled for these types."""
     here = following.observer
     place = None if here is None else here.reads.place(f)
     if here is not None and place is not None:
@@ -66,12 +66,12 @@ def _note_compiled(f: Any, kinds: Any, compiled: Any) -> None:
 
 
 def _compiled(f: Any) -> dict[Any, Any]:
-    """What has been compiled, by the types of arguments."""
+    """The compiled functions, by their types of arguments."""
     return {getattr(kinds, "args", kinds): x for kinds, x in f.overloads.items()}
 
 
 def note_compiled(dispatcher: Any = None, args: Any = (), **others: Any) -> None:
-    """numba has compiled a function for arguments of these types."""
+    """Freeze the values of a function that numba has just compiled for arguments of these types."""
     function = getattr(dispatcher, "py_func", None)
     if type(function) is FunctionType:
         _known.setdefault(dispatcher, {})[tuple(args)] = [None, _python_of(function, {})]
@@ -95,7 +95,7 @@ def _kinds(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ..
 
 
 def _plain(x: Any) -> Any:
-    """What numba would be passed, as far as its type goes."""
+    """A plain value with the type that numba would get."""
     if isinstance(x, (tuple, list)):
         held = [_plain(y) for y in x]
         return type(x)(*held) if hasattr(x, "_fields") else type(x)(held)
@@ -122,12 +122,12 @@ def _blocks(compiled: Any) -> dict[Any, Any]:
 
 
 def with_frozen(function: FunctionType, blocks: dict[Any, Any]) -> FunctionType:
-    """A function with what its names meant to numba, which has made these blocks of it."""
+    """A function whose names have the values that numba read when it made these blocks."""
     return _python_of(function, dict(_values_in(blocks)))
 
 
 def _values_in(blocks: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """The names that machine code was made of, and what they meant."""
+    """The names in the machine code, and their values."""
     waiting = [*blocks.values()]
     ir = importlib.import_module("numba.core.ir")
     while waiting:
@@ -141,7 +141,8 @@ def _values_in(blocks: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
-    """A function with other names: those that are given, and the others as they are now."""
+    """The function with `values` for some of its names, and copies of the present values for the
+    others."""
     code = function.__code__
     used = set(names_in(code))
     names = {**function.__globals__, **{k: v for k, v in values.items() if k in code.co_names}}
@@ -150,7 +151,7 @@ def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             cells.append(CellType(_fixed(values.get(name, cell.cell_contents), used)))
-        except ValueError:  # it is empty
+        except ValueError:  # an empty cell
             cells.append(cell)
     made = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells))
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
@@ -158,7 +159,7 @@ def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
 
 
 def _fixed(x: Any, used: set[str]) -> Any:
-    """What stays as it is: a copy of an array, and of what is used of a user's module."""
+    """A copy of an array, or of the used names of a user's module, that doesn't change later."""
     if type(x) is np.ndarray:
         x = x.copy()
         x.flags.writeable = False

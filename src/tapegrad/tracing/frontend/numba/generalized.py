@@ -1,7 +1,7 @@
-"""Functions of arrays that numba has compiled: by rows, and by neighbours.
+"""Functions of arrays compiled by numba: guvectorize and stencil.
 
-guvectorize, "(n),(n)->()"      its Python for each row, which writes to an array of results
-stencil, 0.5 * (a[-1] + a[1])   its Python once, of the array moved by -1 and by 1
+    guvectorize, "(n),(n)->()"       the Python source for each row; it writes to a result array
+    stencil, 0.5 * (a[-1] + a[1])    the Python source once, on the array shifted by -1 and by 1
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def is_followed(args: Sequence[Any]) -> bool:
 
 
 def by_rows(within: Callable[[], Any], is_first: bool, f: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function of numba.guvectorize; its Python runs in the context `within`. What is the first
-    of numba's functions, and called by no other one, is held against numba."""
+    """A call of a numba.guvectorize function. Its Python source runs in the context `within`. The
+    outermost numba function (`is_first`) is compared with numba's result."""
     count, signature = f.ufunc.nin if f.ufunc else f.nin, f.gufunc_builder.signature
     given, outs = args[:count], args[count:] or _listed(kwargs.get("out"))
     if not is_followed((*args, *kwargs.values())) or set(kwargs) - {"out"}:
@@ -93,7 +93,7 @@ def _listed(x: Any) -> tuple[Any, ...]:
 
 
 def _row_compiled(f: Any, given: Sequence[Any], outs: Sequence[Any]) -> Any:
-    """What numba has compiled for arguments of these dtypes; it does so now if need be."""
+    """The function compiled for arguments of these dtypes. It is compiled now if needed."""
     if f.is_dynamic and not f._frozen:
         plain = [np.zeros(np.shape(x), dtype_of(x)) for x in (*given, *outs)]
         f(*plain)
@@ -106,7 +106,8 @@ def _row_compiled(f: Any, given: Sequence[Any], outs: Sequence[Any]) -> Any:
 
 
 class _Moved:
-    """An array around each of its elements that have all neighbours: `a[-1]` is moved by -1."""
+    """An array without the border where neighbours are missing: `a[-1]` is the array shifted by
+    -1."""
 
     def __init__(self, x: Any, reach: Any) -> None:
         self._x, self._reach = x, reach
@@ -118,7 +119,7 @@ class _Moved:
 
 
 class _Reached:
-    """Notes the offsets of what is read, in each dimension."""
+    """A probe that records the range of offsets read in each dimension."""
 
     def __init__(self, ends: list[list[int]]) -> None:
         self._ends = ends
@@ -133,7 +134,7 @@ class _Reached:
 def by_neighbours(
     within: Callable[[], Any], is_first: bool, f: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """The same for one of numba.stencil."""
+    """A call of a numba.stencil function."""
     if kwargs or not is_followed(args):
         with observed():
             return f(*args, **kwargs)

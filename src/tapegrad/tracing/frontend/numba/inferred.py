@@ -1,10 +1,10 @@
 """The types that numba infers for each expression of a function, by its place in the source.
 
-numba says the lines of what it computes, and several expressions may stand in one. So the function
-is parsed, each node of its syntax tree is put on a line of its own, and numba infers the types of
-that; machine code isn't made of it.
+numba reports the line of each expression, and a line may have several. So the function is parsed,
+each node of its syntax tree is put on a line of its own, and numba infers the types of that; no
+machine code is made of it.
 
-    s += x[i] * 0.5      -->  1: s    2: x    3: i    4: x[i]    5: x[i] * 0.5    6: s += ...
+    s += x[i] * 0.5   -->  1: s   2: x   3: i   4: x[i]   5: x[i] * 0.5   6: s += ...
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _ANNOTATIONS = annotations.compiler_flag  # of `from __future__ import annotatio
 
 
 class Inferred(NamedTuple):
-    """What numba knows of a function; without its source there are no `tree` and no `nodes`."""
+    """numba's type inference of a function. Without source, `tree` is None and `nodes` is empty."""
 
     typemap: dict[str, Any]
     blocks: dict[Any, Any]
     calltypes: dict[Any, Any]
     tree: Any
-    nodes: list[ast.AST]  # by their lines
+    nodes: list[ast.AST]  # by line
 
     def node(self, x: Any) -> Any:
-        """The syntax of what numba computes; None of what was inlined from elsewhere."""
+        """The syntax node of an expression in numba's IR; None for inlined code."""
         known = x.loc.filename == _FILE and 0 < x.loc.line <= len(self.nodes)
         return self.nodes[x.loc.line - 1] if known else None
 
@@ -43,7 +43,7 @@ class Inferred(NamedTuple):
 
 
 def inferred(f: Any, kinds: Any) -> Inferred:
-    """What numba infers of a function for arguments of these types."""
+    """numba's type inference of a function for arguments of these types."""
     function = f.py_func
     tree = syntax_of(function)
     nodes: list[ast.AST] = []
@@ -53,7 +53,7 @@ def inferred(f: Any, kinds: Any) -> Inferred:
         places: list[Any] = [x for x in ast.walk(numbered) if hasattr(x, "lineno")]
         for k, x in enumerate(places):
             x.lineno = x.end_lineno = k + 1
-        for x in places:  # code of a method's call is of the line of its name
+        for x in places:  # numba reports a method call at the line of its name
             if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute):
                 x.func.lineno = x.func.end_lineno = x.lineno
         function = with_code(function, code_of(numbered, function.__code__, _FILE), {})
@@ -71,7 +71,7 @@ def inferred(f: Any, kinds: Any) -> Inferred:
 
 
 class _Known(Exception):
-    """The types are known: nothing more is compiled."""
+    """The types are known, and compilation stops."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
@@ -79,7 +79,7 @@ class _Known(Exception):
 
 @cache
 def _types_only() -> Any:
-    """numba's compiler as far as its types."""
+    """numba's compiler up to type inference."""
     compiler = importlib.import_module("numba.core.compiler")
     machinery = importlib.import_module("numba.core.compiler_machinery")
     passes = importlib.import_module("numba.core.typed_passes")
@@ -107,11 +107,11 @@ def _types_only() -> Any:
     return TypesOnly
 
 
-# ---- source and code
+# ---- source and bytecode
 
 
 def syntax_of(function: FunctionType) -> Any:
-    """A function's syntax tree, of which its code is made; None if there is no such."""
+    """The syntax tree that a function's code was compiled from; None if it isn't found."""
     code = function.__code__
     source = "".join(linecache.getlines(code.co_filename, function.__globals__))
     functions, imports = _functions(source)
@@ -131,7 +131,7 @@ def syntax_of(function: FunctionType) -> Any:
 
 @lru_cache(64)
 def _functions(source: str) -> tuple[dict[tuple[int, str], list[Any]], list[Any]]:
-    """The functions in a text, by their first lines and names, and its imports."""
+    """The functions in a source text, by first line and name, and its imports."""
     found: dict[tuple[int, str], list[Any]] = {}
     try:
         module = ast.parse(source)
@@ -146,7 +146,8 @@ def _functions(source: str) -> tuple[dict[tuple[int, str], list[Any]], list[Any]
 
 
 def _imports(statements: list[Any]) -> Iterator[Any]:
-    """Those of a module, whose attributes Python 3.11 and later call in another way."""
+    """The imports of a module. From Python 3.11 on, attributes of imported names are called by
+    other bytecode."""
     for x in statements:
         if isinstance(x, (ast.Import, ast.ImportFrom)):
             yield x
@@ -157,13 +158,14 @@ def _imports(statements: list[Any]) -> Iterator[Any]:
 
 
 def code_of(node: Any, like: CodeType, file: str) -> Any:
-    """The code of a function's syntax, within one that has its variables."""
+    """The code compiled from a function's syntax, within an outer function that has its free
+    variables."""
     names = [ast.arg(x, lineno=1, col_offset=0) for x in like.co_freevars]
     within: Any = ast.parse("def within(): pass").body[0]
     within.args.args = names
     within.body = [node if isinstance(node, ast.FunctionDef) else ast.Expr(node)]
     if isinstance(node, ast.FunctionDef) and node.name not in like.co_freevars:
-        within.body.insert(0, ast.Global([node.name]))  # which it may call
+        within.body.insert(0, ast.Global([node.name]))  # it may call itself
     module = ast.fix_missing_locations(ast.Module([*node.imports, within], []))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -193,7 +195,7 @@ def _is_same_constant(x: Any, y: Any) -> bool:
 
 
 def with_code(function: FunctionType, code: CodeType, names: dict[str, Any]) -> FunctionType:
-    """A function with other code of the same variables, and some more global names."""
+    """The function with other code for the same variables, and additional globals."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     made = FunctionType(
         code,

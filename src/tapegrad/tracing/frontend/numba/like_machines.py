@@ -1,6 +1,6 @@
-"""Numbers as machine code of numba's computes with them, for the Python of a function.
+"""Arithmetic as numba's machine code does it, for use in a function's Python source.
 
-`retyped.py` puts calls of these where Python's own numbers would become others.
+`retyped.py` inserts calls of these where Python's arithmetic would have other results.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _BITS = 64
-_FAR = 0x10000  # an exponent from which numba takes powers of floats
+_FAR = 0x10000  # from this exponent on numba computes powers as floats
 
 
 def _numpys(x: Any) -> Any:
-    """A number as NumPy's."""
+    """A number as a NumPy scalar."""
     if isinstance(x, Tracer):
         return strong(x)
     return np.asarray(x)[()] if isinstance(x, (int, float, complex)) else x
 
 
 def as_dtype(dtype: str, x: Any) -> Any:
-    """A number or an array of this dtype; integers of 64 bits are Python's, as indices are."""
+    """A number or array in this dtype. 64-bit integers are Python's, as indices are."""
     if not isinstance(x, (Tracer, np.ndarray, np.generic, int, float, complex)):
         return x
     x, wanted = _numpys(x), np.dtype(dtype)
@@ -46,8 +46,8 @@ def _pythons(x: Any) -> Any:
 
 
 def divided(name: str, x: Any, y: Any) -> Any:
-    """A quotient or a remainder; 0 as a divisor is an error."""
-    if not (_is_pythons(x) and _is_pythons(y)):  # Python's raise one themselves
+    """A quotient or remainder, with an error for the divisor 0."""
+    if not (_is_pythons(x) and _is_pythons(y)):  # Python's operators raise it themselves
         _check_divisor(y)
     return _run(name)(x, y)
 
@@ -77,7 +77,8 @@ def _run(name: str) -> Callable[[Any, Any], Any]:
 
 
 def power(raises: bool, x: Any, y: Any) -> Any:
-    """A power of a float: NaN or infinite where Python has a complex number or an error."""
+    """A power of a float: NaN or infinite where Python returns a complex number or raises an
+    error."""
     dtype = y.dtype if isinstance(y, Tracer) else np.asarray(y).dtype
     if raises and dtype.kind != "f" and y < 0:
         _check_divisor(x)
@@ -85,7 +86,7 @@ def power(raises: bool, x: Any, y: Any) -> Any:
 
 
 def whole(name: str, x: Any, y: Any) -> Any:
-    """What becomes of integers of 64 bits, which wrap around."""
+    """An operation on 64-bit integers, which wraps around."""
     if name == "pow":
         if y < 0:
             _check_divisor(x)
@@ -119,7 +120,7 @@ def mathematical(name: str, *xs: Any) -> Any:
 
 
 def rounded(x: Any, digits: Any = 0) -> Any:
-    """numba's `round(x, digits)`: the whole number next to x * 10**digits, divided by that."""
+    """numba's `round(x, digits)`: x * 10**digits rounded to an integer, divided by 10**digits."""
     digits = int(digits)
     first, last = 10.0 ** min(abs(digits), 22), 10.0 ** max(abs(digits) - 22, 0)
     x = _numpys(x)
@@ -130,7 +131,7 @@ def rounded(x: Any, digits: Any = 0) -> Any:
 
 
 def bounded(x: Any) -> Any:
-    """The whole number of a float, where 64 bits hold it."""
+    """The integer of a float, which must fit into 64 bits."""
     if type(x) is int and not -(2**63) <= x < 2**63:
         raise _undefined("the whole number of a float beyond 64 bits")
     return x

@@ -1,14 +1,15 @@
-"""A function that numba compiled, as Python that computes by numba's rules for numbers.
+"""The Python source of a numba function, changed to compute by numba's rules for numbers.
 
-    numba                                             in its Python
-    s += x[i]      float32 and float64  -->  float64  s = s + as_dtype("float64", x[i])
-    n * n          wraps around at 64 bits            whole("mul", n, n)
-    1.0 / x[0]     an error at 0                      divided("truediv", 1.0, x[0])
-    x ** 0.5       NaN below 0                        power(True, x, 0.5)
-    math.log(x)    NaN below 0                        mathematical("log", x)
-    round(x, 2)    what floats make of x * 100.0      rounded(x, 2)
+                numba                               in its Python
+    s += x[i]   float32 and float64 --> float64     s = s + as_dtype("float64", x[i])
+    n * n       wraps around at 64 bits             whole("mul", n, n)
+    1.0 / x[0]  an error at 0                       divided("truediv", 1.0, x[0])
+    x ** 0.5    NaN below 0                         power(True, x, 0.5)
+    math.log(x) NaN below 0                         mathematical("log", x)
+    round(x, 2) rounds x * 100.0                    rounded(x, 2)
 
-numba says which types each expression has (`inferred.py`). What is the same in Python is left.
+numba provides the type of each expression (`inferred.py`). Expressions with the same result in
+Python are unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WIDE = {np.dtype(c) for c in ("int64", "float64", "complex128", "bool")}
 _INT = np.dtype(np.int64)
 _GROWING = {"add", "sub", "mul", "pow", "lshift", "rshift"}
 _DIVIDING = {"truediv", "floordiv", "mod", "divmod"}
-# Functions that are operators by other names.
+# Functions that are equivalent to operators.
 _OPERATORS: dict[Any, str] = {pow: "pow", divmod: "divmod", operator.pow: "pow"}
 _OPERATORS |= {getattr(operator, x): x for x in (*_GROWING, *_DIVIDING) if hasattr(operator, x)}
 _UNCHANGED: set[Any] = {range, len, float, bool, complex, enumerate, zip, print}
@@ -39,11 +40,12 @@ _NAMES = {_PREFIX + name: x for name, x in like_machines.HELPERS.items()}
 
 
 class Different(Exception):
-    """Why a function's Python can't be made to compute as numba does."""
+    """Why a function's Python source can't be changed to compute as numba does."""
 
 
 def retyped(f: Any, known: Inferred) -> Callable[[FunctionType], FunctionType]:
-    """What makes Python of `f.py_func`, or of the same with other names, that computes so."""
+    """A function that changes the Python source of `f.py_func`, or a copy of it with other globals,
+    to compute as numba does."""
     rewriting = _Rewriting(_Rules(known, f), known, getattr(f, "locals", {}))
     if not rewriting.changes:
         return lambda python: python
@@ -57,12 +59,12 @@ def retyped(f: Any, known: Inferred) -> Callable[[FunctionType], FunctionType]:
     return lambda python: with_code(python, code, _NAMES)
 
 
-# ---- what differs
+# ---- differences
 
 
 class _Change(NamedTuple):
-    """How an expression becomes numba's: a helper for each operand, one in the place of what is
-    computed, and one of the result. A helper is its name and a constant argument, if any."""
+    """The change of an expression: a helper for each operand, one in the place of the operation,
+    and one for the result. A helper is its name, with a constant argument if it has one."""
 
     operands: tuple[Any, ...] = ()
     function: Any = None
@@ -73,7 +75,7 @@ class _Change(NamedTuple):
 
 
 class _Rules:
-    """What numba computes in another way than Python does, by the types of an expression."""
+    """The differences between numba's and Python's arithmetic, by the types of an expression."""
 
     def __init__(self, known: Inferred, f: Any) -> None:
         self._types, self._sizes = known.typemap, Sizes(known)
@@ -82,13 +84,13 @@ class _Rules:
         self._raises = f.targetoptions.get("error_model", usual) == "python"
         self.is_parallel = bool(f.targetoptions.get("parallel"))
         dtypes = {dtype_of_type(x) for x in known.typemap.values()} - {None}
-        # Kinds of numbers of which some are narrower than Python's, or have no sign.
+        # Kinds of numbers of which some types are narrower than Python's, or unsigned.
         self._mixed = {_kind(x) for x in dtypes - WIDE}
 
     def change(self, x: Any, signature: Any, in_parallel: bool) -> _Change | None:
-        """How `x` becomes numba's; None if it is that already."""
+        """The change of expression `x`; None if it needs none."""
         found, raises = None, self._raises and not in_parallel
-        if x.op in ("binop", "inplace_binop"):  # NumPy casts to the dtype of what it writes to, too
+        if x.op in ("binop", "inplace_binop"):  # NumPy also casts to the dtype of the target
             function: Any = x.fn if x.op == "binop" else x.immutable_fn
             name, operands = function.__name__.strip("_"), [x.lhs, x.rhs]
             if x.op == "binop" or _is_scalar(signature.return_type):
@@ -146,7 +148,7 @@ class _Rules:
         return change if ufunc is function else change._replace(function=("mathematical", name))
 
     def _typed(self, operands: Sequence[Any], signature: Any, wanted: Any) -> _Change:
-        """The types that numba computes with, and makes, where Python's numbers aren't these."""
+        """The casts of operands and result to numba's types, where Python's types differ."""
         own, found = [self._types.get(x.name) for x in operands], []
         are_truths = {dtype_of_type(x) for x in own} == {np.dtype(bool)}  # True + True
         if not (self._mixed or are_truths):
@@ -165,7 +167,7 @@ class _Rules:
         return _Change(tuple(found), None, ("as_dtype", str(dtype)) if result else None)
 
     def _computed(self, k: int, dtype: Any, own: Sequence[Any], signature: Any) -> Any:
-        """The dtype in which an operand is computed with."""
+        """The dtype in which numba uses an operand."""
         args, made = signature.args, dtype_of_type(signature.return_type)
         if _is_scalar(own[k]) and k < len(args) and _is_scalar(args[k]):
             return dtype_of_type(args[k])
@@ -174,14 +176,14 @@ class _Rules:
         return made
 
     def _widened(self, k: int, dtype: Any, own: Sequence[Any], signature: Any) -> Any:
-        """The dtype in which a function computes: that of its result, if it is a wider one of the
+        """The dtype in which a function computes: that of its result, if it is wider and of the
         same kind."""
         made = dtype_of_type(signature.return_type)
         return made if _kind(made) == _kind(dtype) and made.itemsize > dtype.itemsize else None
 
 
 def _random() -> Any:
-    import random  # which numba has loaded, and a program without it hasn't
+    import random  # numba has imported it; a program without numba may not have
 
     return random.Random
 
@@ -193,7 +195,7 @@ def _is_scalar(kind: Any) -> bool:
 
 
 def _is_number(kind: Any) -> bool:
-    """Whether a type is of a number, or an array of them."""
+    """Whether a type is a number or an array of numbers."""
     return _is_scalar(kind) or hasattr(kind, "ndim")
 
 
@@ -206,13 +208,13 @@ def _kind(dtype: Any) -> str:
 
 
 def dtype_of_type(kind: Any) -> Any:
-    """The dtype of a number, or of what an array or a container holds."""
+    """The dtype of a number, or of the items of an array or container."""
     types = importlib.import_module("numba.core.types")
     while not isinstance(kind, (types.Number, types.Boolean)):
         if isinstance(kind, types.BaseTuple):
             found = {dtype_of_type(x) for x in kind.types} - {None}
             return next((x for x in found if x not in WIDE), next(iter(found), None))
-        # of an array, its method, or what may be None
+        # an array, its method, or an optional type
         held = getattr(kind, "dtype", getattr(kind, "this", getattr(kind, "type", None)))
         if held is None or held is kind:
             return None
@@ -220,11 +222,11 @@ def dtype_of_type(kind: Any) -> Any:
     return np.dtype("?" if isinstance(kind, types.Boolean) else str(types.unliteral(kind)))
 
 
-# ---- the source with it
+# ---- the changed source
 
 
 class _Rewriting(ast.NodeTransformer):
-    """A function's syntax, with the changes at its nodes."""
+    """A transformer of a function's syntax tree that applies the changes at its nodes."""
 
     def __init__(self, rules: _Rules, known: Inferred, locals_: dict[str, Any]) -> None:
         ir = importlib.import_module("numba.core.ir")
@@ -236,7 +238,7 @@ class _Rewriting(ast.NodeTransformer):
             if not signature or type(x) is not ir.Expr:
                 continue
             if known.tree and not isinstance(node, _SYNTAX.get(x.op, ())):
-                continue  # it asks for a truth, or is of a function that is followed itself
+                continue  # a truth test, or code of a function that is followed itself
             change = rules.change(x, signature, node in inside)
             if isinstance(node, ast.Compare) and len(node.ops) > 1 and change:
                 raise Different(f"{_place(node)} compares several numbers at once, of {_MIXED}")
@@ -246,7 +248,7 @@ class _Rewriting(ast.NodeTransformer):
         self.changes = {node: change for node, change in found.items() if change}
 
     def _helped(self, helper: Any, *nodes: ast.expr) -> ast.expr:
-        """A call of a helper, where there is one."""
+        """A call of a helper, or the node itself if there is none."""
         if helper is None:
             return nodes[0]
         name, *constant = helper
@@ -299,8 +301,7 @@ class _Rewriting(ast.NodeTransformer):
         return self._declared_ones(_at(ast.Assign([node.target], found), node))
 
     def _in_place(self, node: ast.AugAssign) -> Any:
-        """An element that is added to: NumPy's numbers wrap around, and become what an array
-        holds."""
+        """`x[i] += y`: NumPy's numbers wrap around, and are cast to the array's dtype."""
         change = self.changes[node]
         value = self._helped((*change.operands, None, None)[1], node.value)
         if change.function and change.function[0] == "divided":
@@ -312,7 +313,7 @@ class _Rewriting(ast.NodeTransformer):
         return self._declared_ones(node)
 
     def _declared_ones(self, node: ast.Assign) -> Any:
-        """Variables of types that `locals` says."""
+        """Cast variables whose types `locals` declares."""
         for target in node.targets:
             dtype = self._declared.get(getattr(target, "id", ""))
             if dtype is not None:
@@ -334,7 +335,7 @@ def _place(node: Any) -> str:
 
 
 def _at(node: Any, like: Any) -> Any:
-    """A new node, at the place of another one."""
+    """A new node with the position of another one."""
     for x in ast.walk(node):
         if "lineno" in x._attributes and not hasattr(x, "lineno"):
             ast.copy_location(x, like)
@@ -342,7 +343,7 @@ def _at(node: Any, like: Any) -> Any:
 
 
 def _in_parallel(known: Inferred) -> Iterator[Any]:
-    """The nodes in loops that run in parallel, where no number is an error."""
+    """The nodes in parallel loops, where no operation raises an error."""
     for loop in ast.walk(known.tree) if known.tree else ():
         if isinstance(loop, ast.For) and "prange" in ast.unparse(loop.iter):
             yield from ast.walk(loop)

@@ -1,7 +1,7 @@
-"""Functions of numba's as Python that computes with the same types, and whether it does.
+"""Python sources of numba functions with numba's types, and the comparison with numba's results.
 
-`retyped.py` makes it. A result is made what numba makes of it, Python's number for instance, and
-held against numba's own at each trace.
+`retyped.py` changes the source. A result is converted to numba's type, for example to a Python
+number, and compared with numba's own result at each trace.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 @dataclass
 class _Found:
-    compiled: Any  # by numba
-    retyped: Callable[[FunctionType], FunctionType]  # makes Python that computes as it does
-    is_pure: bool  # whether a further call changes nothing but its arguments
-    made: tuple[Any, Any] = None, None  # of which Python it has made which
+    compiled: Any  # numba's
+    retyped: Callable[[FunctionType], FunctionType]  # makes Python source compute as numba does
+    is_pure: bool  # whether a repeated call changes nothing but its arguments
+    made: tuple[Any, Any] = None, None  # a source, and the changed one
 
 
 _known: WeakKeyDictionary[Any, dict[Any, _Found]] = WeakKeyDictionary()
@@ -51,7 +51,7 @@ def _examined(f: Any, compiled: Any) -> _Found:
 
 
 def python_of(f: Any, compiled: Any) -> FunctionType:
-    """The Python of a function, with what numba has frozen, that computes as numba does."""
+    """The Python source of a function, with numba's frozen values, that computes as numba does."""
     found, python = _examined(f, compiled), frozen(f, compiled.signature.args)
     if found.made[0] is not python:
         found.made = python, found.retyped(python)
@@ -59,7 +59,8 @@ def python_of(f: Any, compiled: Any) -> FunctionType:
 
 
 def python_of_stencil(f: Any, args: Sequence[Any]) -> FunctionType:
-    """The same for the function of a stencil, which isn't changed: its numbers become arrays."""
+    """The same for a stencil's function, whose source isn't changed, since its numbers become
+    arrays."""
     function = f.kernel_ir.func_id.func
     _, typemap, calltypes = f.get_return_type(types_of(args))
     known = Inferred(typemap, f.kernel_ir.blocks, calltypes, None, [])
@@ -85,7 +86,7 @@ def _refused(name: str, objection: str) -> ConversionError:
 
 
 def typed(name: str, kind: Any, x: Any) -> Any:
-    """A function's result, as numba makes it of its type: of scalars Python's numbers."""
+    """A function's result converted to numba's return type: scalars become Python numbers."""
     types = importlib.import_module("numba.core.types")
     if isinstance(kind, types.Optional) and x is not None:
         kind = kind.type
@@ -107,14 +108,14 @@ def typed(name: str, kind: Any, x: Any) -> Any:
 
 
 def alike(f: Any, compiled: Any, args: Sequence[Any], kwargs: Any, run: Callable[[], Any]) -> Any:
-    """`run()`, the Python of a function; where its result is another one than numba's, it is
-    refused. What numba raises is raised."""
+    """The result of `run()`, the Python source of a function. A result that differs from numba's is
+    refused; an error of numba's is raised."""
     is_pure = _examined(getattr(f, "_dispatcher", f), compiled).is_pure
     return compared(f, f.__name__, (*args, kwargs) if is_pure else object(), run)
 
 
 def compared(f: Any, name: str, given: Any, run: Callable[[], Any]) -> Any:
-    """The same for a function of a name and what it is given, last its keywords."""
+    """The same for a function with this name; `given` holds its arguments, the keywords last."""
     given = _primals(given)
     try:
         found = run()
@@ -140,7 +141,7 @@ def compared(f: Any, name: str, given: Any, run: Callable[[], Any]) -> Any:
 
 
 def _is_pure(known: Any, seen: frozenset[Any] = frozenset()) -> bool:
-    """Whether a call writes to its arguments at most, which numba's types tell."""
+    """Whether a call changes nothing but its arguments, judged by numba's types."""
     for kind in known.typemap.values():
         inner: Any = getattr(kind, "dispatcher", None)
         if type(kind).__name__ == "Dispatcher" and inner not in seen:
@@ -157,7 +158,7 @@ _IMPURE |= {"ClassInstanceType", "NumPyRandomGeneratorType"}
 
 
 def _primals(x: Any) -> Any:
-    """Copies of plain values for traced ones; None if one isn't known."""
+    """Arguments with copies of plain values for tracers; None if a value is unknown."""
     if isinstance(x, Tracer):
         value = x._read()[1]
         return value if value is None else value.item() if x._weak else np.copy(value)[()]
@@ -174,7 +175,7 @@ def _primals(x: Any) -> Any:
 
 
 def _outcome(f: Any, given: tuple[Any, ...]) -> Any:
-    """What numba makes of plain values, or its error."""
+    """numba's result for plain values, or its error."""
     try:
         return quiet(f)(*given[:-1], **given[-1])
     except Exception as error:
@@ -183,7 +184,7 @@ def _outcome(f: Any, given: tuple[Any, ...]) -> Any:
 
 
 def _are_near(x: Any, y: Any) -> bool:
-    """Whether two results are the same but for rounding."""
+    """Whether two results are equal except for rounding."""
     if isinstance(x, (tuple, list)):
         return type(x) is type(y) and len(x) == len(y) and all(map(_are_near, x, y))
     x, y = np.asarray(x), np.asarray(y)
@@ -201,7 +202,7 @@ def _are_near(x: Any, y: Any) -> bool:
 
 
 def as_pythons(x: Any) -> Any:
-    """An argument, as numba sees it: NumPy's numbers of 64 bits, and integers, are Python's."""
+    """An argument as numba sees it: NumPy's 64-bit numbers and integers become Python's."""
     is_scalar = isinstance(x, np.generic) or (isinstance(x, Tracer) and x._is_scalar())
     if not is_scalar or not (x.dtype in WIDE or x.dtype.kind == "i"):
         return x

@@ -1,2 +1,2 @@
-"""What answers Python's own functions on traced values: builtins, `math`, `statistics`, what goes
-through all entries of something, and the methods of generators of random numbers."""
+"""Replacements for Python's own functions on traced values: builtins, `math`, `statistics`,
+functions that iterate over all entries, and the methods of random number generators."""

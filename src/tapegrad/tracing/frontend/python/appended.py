@@ -1,15 +1,14 @@
-"""Lists of which each call says how long they are: those that a branch has appended to.
+"""Lists whose length differs between calls, since a branch appends to them.
 
-    for v in x:                        loop(n, %there, %ys, %x, body)
-        if v > 0:                      selected = ys[there]
-            out.append(f(v))    -->
-    np.mean(out), len(out)             np.mean(selected), len(selected)
+    for v in x:                      loop(n, %there, %ys, %x, body)
+        if v > 0:                    selected = ys[there]
+            out.append(f(v))  -->
+    np.mean(out), len(out)           np.mean(selected), len(selected)
 
-Such a list has the elements of an array that a mask selects (`indexing/selected.py`). One variable
-holds it, or who asks for it. So in the place of the list that holds an object which is none: before
-each instruction it is looked whether that is among the operands. What is listed here, which goes on
-it or asks for what a mask's elements answer, is done. Before anything else the trace is made again,
-with a list of as many entries as there are, which are guarded.
+The entries of such a list are the elements of an array that a mask selects
+(`indexing/selected.py`). The variable holds a proxy of the list, which is no list. So before each
+instruction, its operands are examined for a proxy. The instructions and functions listed here work
+on the proxy. Before any other, the trace is repeated with a real list, whose length is guarded.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
 def made(column: Any, mask: Any, weak: bool, either: int, note: Note) -> VaryingList | None:
-    """What stands for a list of the elements that a mask selects; None where it must be a list."""
+    """The proxy of a list of the elements that a mask selects; None if it has to be a real list."""
     entries = selected(column, mask, dispatch.getitem) if isinstance(mask, Tracer) else None
     known = type(entries) is Selected and entries._serves and entries.dtype.kind in "fib"
     return VaryingList(entries, weak, either, note) if known else None
 
 
 def listed(make: Callable[[], Any]) -> Any:
-    """The list of the entries of a generator expression, which may be such a one."""
+    """The list of a generator expression's entries, or its proxy."""
     with observed():
         try:
             return make()
@@ -53,12 +52,12 @@ def listed(make: Callable[[], Any]) -> Any:
             raise RuntimeError("generator raised StopIteration") from error
 
 
-# ---- before an instruction
+# ---- the check before an instruction
 
 
 def look(a: Activation, at: int) -> bool:
-    """The instruction at this place is about to run. Whether that is known to change nothing but
-    what rounds carry."""
+    """Examine the operands of the next instruction for proxies. Returns whether it is known to
+    change nothing but what rounds carry."""
     flow, changes_nothing = flow_of(a.frame.f_code), False
     i = flow.at.get(2 * at)
     if i is None or i.opname in _MOVING:
@@ -76,8 +75,8 @@ def look(a: Activation, at: int) -> bool:
 
 
 def _is_read(a: Activation, i: dis.Instruction, k: int, x: FilledList) -> bool:
-    """Whether a function of Python's or NumPy's is called that goes through all entries: it gets
-    what a mask selects."""
+    """Whether an instruction calls a function that iterates over all entries; it then gets the
+    selected elements."""
     upper, lower = a.top((i.arg or 0) + 1), a.top(i.arg or 0)
     f = lower if upper is MISSING else upper
     is_method = upper is not MISSING and lower is not MISSING
@@ -90,7 +89,7 @@ def _is_read(a: Activation, i: dis.Instruction, k: int, x: FilledList) -> bool:
 
 
 def _is_done(a: Activation, i: dis.Instruction, k: int) -> bool:
-    """Whether an instruction does what a list that rounds fill answers."""
+    """Whether an instruction does something that a list filled by rounds supports."""
     if i.opname == "CALL":
         upper, lower = a.top((i.arg or 0) + 1), a.top(i.arg or 0)
         method = upper is not MISSING and lower is not MISSING
@@ -104,7 +103,7 @@ _TRUTH = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "UNARY_NOT")
 
 
 def _is_known(a: Activation, i: dis.Instruction, k: int, x: VaryingList) -> bool:
-    """Whether an instruction does with its operand number k what is known here."""
+    """Whether an instruction's use of operand `k` is supported by the proxy."""
     name, arg = i.opname, i.arg or 0
     if name == "GET_ITER" or (name.startswith(_TRUTH) and "NONE" not in name):
         return True
@@ -128,8 +127,8 @@ def _is_known(a: Activation, i: dis.Instruction, k: int, x: VaryingList) -> bool
 
 
 def _is_passed(a: Activation, count: int, k: int, x: VaryingList) -> bool:
-    """Whether a call of so many arguments takes such a list among them. Where NumPy makes an array
-    of it, that takes its place."""
+    """Whether a call with `count` arguments accepts the proxy among them. If NumPy would convert
+    it, it is replaced by the array of its entries."""
     upper, lower = a.top(count + 1), a.top(count)
     if upper is not MISSING and lower is not MISSING:  # a method
         name = getattr(upper, "__name__", "") if type(lower) is VaryingList else ""

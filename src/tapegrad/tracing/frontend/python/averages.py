@@ -1,7 +1,8 @@
 """Python's `statistics` of traced numbers.
 
-Most of that module is Python, and followed. What is answered here makes fractions of numbers, which
-are added up without rounding: so sums are rounded once, and deviations neither overflow nor vanish.
+Most of that module is written in Python, and followed. The functions replaced here convert numbers
+to fractions, which are added without rounding: so sums are rounded once, and deviations neither
+overflow nor underflow.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _answered(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
-    """What answers calls of a function; `by` is passed arrays for lists, and gives None where the
-    original raises."""
+    """The replacement for a function of `statistics`. `by` gets arrays in the place of lists, and
+    returns None where the original raises an error."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -43,13 +44,13 @@ def _answered(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[
         every = [e for x in args for e in (x if isinstance(x, list) else [x])]
         if not is_followed(every):
             with observed():
-                return original(*map(_whole, args))  # asks for types in C
+                return original(*map(_whole, args))  # its C code checks types
         result = quiet(by)(*map(_numbers, args))
         if result is None or not is_finite(result):
             for x in every:
                 if isinstance(x, Tracer) and not np.isfinite(x) and not np.isnan(x):
                     bool(x > 0)
-            found = original(*map(_plain, args))  # which may raise
+            found = original(*map(_plain, args))  # may raise
             return found if result is None or np.isnan(result) else result
         of_numpys = any(isinstance(x, np.generic) for x in every)
         if of_numpys and not original.__name__.endswith("stdev"):
@@ -101,14 +102,14 @@ def _harmonic_mean(data: Any, weights: Any = None) -> Any:
 
 
 def _deviations(data: Any, at: Any, rest: int) -> tuple[Any, Any] | None:
-    """The squares' mean, and the exponent of the power of 4 that it was divided by."""
+    """The mean of the squared deviations divided by 4**k, and the exponent k."""
     if len(data) <= rest:
         return None
     apart = data - (_mean(data) if at is None else at)
     exponent = np.frexp(np.max(np.abs(stop_gradient(apart))))[1]
     apart = np.ldexp(apart, -exponent)
     squares = exact_sum(apart * apart)
-    if at is None:  # which is rounded
+    if at is None:  # the mean was rounded
         squares = squares - exact_sum(apart) ** 2 / len(data)
     return squares / (len(data) - rest), exponent
 
@@ -153,5 +154,5 @@ def _declare() -> None:
 
 
 def declare_all() -> None:
-    """Fill the table, once a program has imported that module."""
+    """Register the replacements once a program imports that module."""
     declare_late("statistics", _declare)

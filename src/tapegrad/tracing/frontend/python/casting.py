@@ -1,6 +1,6 @@
-"""Python's `float`, `int` and `complex`, and NumPy's types, called on traced values.
+"""Python's `float`, `int` and `complex`, and NumPy's scalar types, called on traced values.
 
-A number of the type is on the tape as a cast. What isn't traced they make as they do anywhere.
+The conversion is recorded as a cast. Values that aren't traced are converted as usual.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tapegrad.tracing.tracers.tracer import Tracer, record
 
 @unobserved
 def _float(*args: Any, **kwargs: Any) -> Any:
-    """float(x). What comes of integers alone is guarded, and a plain number."""
+    """float(x). A value computed from integers alone is guarded, and becomes a plain number."""
     x = said(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(x, Tracer) or not is_followed([x]):
-        with observed():  # objects say what they are as an index
+        with observed():  # objects may define __index__
             return float(*args if x is None else [x], **kwargs)
     x._trace.check_alive()
     if x.dtype.kind == "c":
         number: Any = 1j if x._weak else x
-        float(number)  # an error
+        float(number)  # raises an error
     if x.shape:
-        float(np.empty(x.shape, x.dtype))  # NumPy's own error, where it makes no float of it
+        float(np.empty(x.shape, x.dtype))  # NumPy's own error, unless it has one element
     return x if x._weak and x.dtype.kind == "f" else as_python(cast(x, np.float64))
 
 
@@ -58,7 +58,7 @@ def _int(*args: Any, **kwargs: Any) -> Any:
 
 @unobserved
 def _complex(*args: Any, **kwargs: Any) -> Any:
-    """complex(x, y), which is x + yi, of numbers that may be complex themselves."""
+    """complex(x, y), which is x + yi, for numbers that may be complex themselves."""
     args = tuple(map(said_complex, args))
     given = (*args, *kwargs.values())
     if not is_followed(given) or any(isinstance(x, str) for x in given):
@@ -71,7 +71,7 @@ def _complex(*args: Any, **kwargs: Any) -> Any:
 
 
 def _guarded(x: Any) -> Any:
-    """What comes of integers alone as a plain number."""
+    """A value computed from integers alone as a plain number."""
     return float(x) if isinstance(x, Tracer) and x.dtype.kind in "iub" else x
 
 
@@ -89,7 +89,8 @@ def _is_complex(x: Any) -> bool:
 
 
 def _type(kind: Any) -> Callable[..., Any]:
-    """A type of NumPy's scalars: of an array it makes an array, and itself if it is of the type."""
+    """The replacement for a NumPy scalar type: it converts an array to an array, and returns a
+    scalar of the type unchanged."""
 
     @unobserved
     def cast_to(*args: Any, **kwargs: Any) -> Any:
@@ -104,7 +105,7 @@ def _type(kind: Any) -> Callable[..., Any]:
         x._trace.check_alive()
         check_fits([x] if x._weak else [], kind)
         if x._weak and x.dtype.kind == "c" and not issubclass(kind, (np.complexfloating, np.bool_)):
-            kind(1j)  # an error
+            kind(1j)  # raises an error
         if x._weak or x._is_scalar():
             same = x.dtype == kind and not x._weak
             return x if same else scalar(strong(cast(x, kind)))
@@ -133,7 +134,8 @@ def _number_of(label: str, x: Any) -> Any:
 
 
 def _method(kind: type, name: str) -> Callable[..., Any]:
-    """Of a traced number its own method. A plain one leaves it to the operator."""
+    """The replacement for a method of a number class: the tracer's method, or the operator if the
+    first argument is plain."""
     own = getattr(kind, name)
     label = f"{kind.__name__}.{name}"
 
@@ -156,7 +158,7 @@ _TYPES = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 floa
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     declare(builtins, "float", _float, traced=True)
     declare(builtins, "complex", _complex, traced=True)
     declare(builtins, "int", _int, traced=True)

@@ -1,20 +1,20 @@
-"""Random numbers that a traced program draws: inputs of the tape, which each call draws anew.
+"""Random numbers that a traced program draws: inputs of the tape, drawn anew at each call.
 
-A call of a generator's method is made as it stands, and what it gives becomes an input. A later
-call of the gradient finds the generator where the program found it, makes the same calls in the
-same order, and so leaves it where plain NumPy would have. If it then turns out that the tape isn't
-the right one for these numbers, the generator's state is put back, and the next tape draws.
+A call of a generator's method is executed, and its result becomes an input. A later call of the
+gradient finds the generator where the program found it, repeats the same draws in the same order,
+and so leaves it in the state of plain NumPy. If the tape's guards then fail for these numbers, the
+generator's state is restored, and the next tape draws.
 
-A parameter that is traced isn't part of the draw: numbers of the standard distribution are drawn,
-as NumPy does it, and made what they should be on the tape (Kingma and Welling, 2014, Auto-Encoding
-Variational Bayes: the derivative of a location and a scale). Where numbers jump with the parameter,
-or are accepted and rejected by it, there is no such derivative, and the draw is refused.
+A traced parameter isn't part of the draw: numbers of the standard distribution are drawn, as NumPy
+does, and transformed on the tape (Kingma and Welling, 2014, Auto-Encoding Variational Bayes: the
+derivative of a location and a scale). Where numbers jump with the parameter, or are accepted and
+rejected by it, there is no such derivative, and the draw is refused.
 
-A generator that the program makes for itself, of a seed, draws the same numbers at each call, which
-are constants; its draws come here where a parameter is traced.
+A generator that the program makes itself, from a seed, draws the same numbers at each call, which
+are constants; its draws are handled here if a parameter is traced.
 
-What can't be an input, such as a list that is shuffled, stays what it is; such a program is traced
-at each call.
+A draw that can't be an input, such as shuffling a list, is executed as it is; the program is then
+traced at each call.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 
 class _Unknown(Exception):
-    """The value of a parameter isn't there yet."""
+    """The value of a parameter isn't known yet."""
 
 
 class _Plain(Exception):
-    """What this draws can't be an input."""
+    """The result of this draw can't be an input."""
 
 
 # ---- while a program is traced
@@ -65,7 +65,7 @@ class _Plain(Exception):
 def draw(
     observer: Notes, generator: Any, method: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:
-    """What a call of a generator's method, which the user's program makes, gives."""
+    """The result of a generator's method that the user's program calls."""
     given = args[1:] if args and args[0] is generator else args
     name = method.__name__
     traces, outside = traces_under_way(), observer.is_outside(generator)
@@ -77,11 +77,11 @@ def draw(
             observer.before_draw(generator)
             observer.reads.lost(type(generator).__name__)
         if name in ("shuffle", "permuted") or kwargs.get("out") is not None:
-            for x in (*given, *kwargs.values()):  # which may be moved or filled
+            for x in (*given, *kwargs.values()):  # they may be reordered or filled
                 observer.changes(x)
         return method(*args, **kwargs)
 
-    if not traces or traces[0] is not observer.trace:  # in a rule, say
+    if not traces or traces[0] is not observer.trace:  # in a user's rule, for example
         return plainly()
     refused = [t for t in traces if t.repeats and not (t.in_frame or t.once)]
     if refused:
@@ -90,7 +90,7 @@ def draw(
     if traces[-1] is not calls.trace and all(t.drawing is not None for t in traces[1:]):
         calls.rounds = traces[-1].drawing if calls.trace is traces[0] else None
     calls.stream = stream_of(observer, calls.trace, generator, traces, calls.rounds)
-    if calls.stream is None or calls.rounds is None:  # sides of a branch don't draw alike
+    if calls.stream is None or calls.rounds is None:  # the sides of a branch don't draw alike
         if observer.apart is not None:
             raise Stopped
         if observer.effects is not None:
@@ -105,7 +105,7 @@ def draw(
 
 @unobserved
 def read_clock(observer: Notes, clock: Callable[[], Any], of: Any = time, /) -> Any:
-    """What a clock that the user's program reads shows: each call reads it anew."""
+    """The value of a clock that the user's program reads: an input, read anew at each call."""
     traces = traces_under_way()
     outer = traces and traces[0] is observer.trace and observer.apart is None
     if not (outer and observer.clocks.are_inputs) or any(
@@ -120,14 +120,14 @@ def read_clock(observer: Notes, clock: Callable[[], Any], of: Any = time, /) -> 
 
 
 def holder_of_draws(traces: Sequence[Trace]) -> Trace:
-    """Of the traces under way the one whose inputs the numbers are that are drawn: the outermost,
-    or one for a row, which is followed by others that draw their own."""
+    """The trace whose inputs the drawn numbers are: the outermost one, or that of one row, since
+    further rows draw their own."""
     return next((t for t in reversed(traces) if t.holds_draws), traces[0])
 
 
 @unobserved
 def ask(observer: Notes, f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What a function in C of an installed package returns, which later calls ask it anew."""
+    """The result of an installed package's C function, which is called anew at each call."""
     if observer.apart is not None:
         raise Stopped
     given, named = tuple(map(_integer, args)), {key: _integer(x) for key, x in kwargs.items()}
@@ -140,19 +140,19 @@ def ask(observer: Notes, f: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
 
 
 def _integer(x: Any) -> Any:
-    """An integer that goes to C code is guarded, and plain."""
+    """An integer argument of C code: guarded and plain, if traced."""
     if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind not in "iub":
         return x
     return bool(x) if x._weak and x.dtype.kind == "b" else _plain(x)
 
 
 class Calls:
-    """Calls of one generator's methods in a trace."""
+    """The calls of one generator's methods in a trace."""
 
     def __init__(self, observer: Notes, trace: Trace, generator: Any) -> None:
         self.observer, self.trace, self.generator = observer, trace, generator
-        self.rounds: Any = None  # what the rounds of the loop draw in which the call is made
-        self.stream: Stream | None = None  # what is drawn ahead
+        self.rounds: Any = None  # the draws of the rounds of the loop around the call
+        self.stream: Stream | None = None  # for draws ahead
 
     def made(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         python = not is_numpys_module(type(self.generator).__module__)
@@ -165,7 +165,7 @@ class Calls:
         if name == "permuted" and args and _is_traced(args[0]):
             return self._permuted(dispatch.as_operand(args[0]), *args[1:], **kwargs)
         order = () if python else WITH_OUT.get(name, ())
-        if len(args) == len(order):  # the last of them is `out`
+        if len(args) == len(order):  # the last one is `out`
             args, kwargs = (), dict(zip(order, args, strict=True)) | kwargs
         out = kwargs.get("out")
         if isinstance(out, Tracer):
@@ -178,7 +178,7 @@ class Calls:
         return self.number(name, *args, **kwargs)
 
     def _written(self, out: Any, name: str, kwargs: dict[str, Any]) -> Any:
-        """NumPy fills the memory of `out` from its beginning to its end."""
+        """Fill `out` with drawn numbers, in memory order, as NumPy does."""
         value = out._read()[1]
         if value is None or not out._owner._ordered or any(map(_is_traced, kwargs.values())):
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
@@ -191,17 +191,17 @@ class Calls:
         return out
 
     def number(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        """The input that a draw of plain parameters gives."""
+        """The input for a draw with plain parameters."""
         given = tuple(map(_plain, args))
         named = {key: _plain(x) for key, x in kwargs.items()}
         if any(type(x) is int and abs(x) > _LARGE for x in (*given, *named.values())) or (
             name == "getrandbits" and given and given[0] > 62
         ):
-            raise _Plain  # what it draws may be more than 64 bits hold
+            raise _Plain  # it may draw more than 64 bits
         return self.called(name, given, named)
 
     def called(self, name: str, given: Any, named: dict[str, Any]) -> Any:
-        """What stands for what a draw of plain parameters gives."""
+        """The traced result of a draw with plain parameters."""
         if self.stream is not None:
             if name in STATES:
                 self.stream.give_up()
@@ -223,7 +223,7 @@ class Calls:
         return self.drawn(name, given, named, found)
 
     def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
-        """The input that stands for what this draw of plain parameters has given."""
+        """The input for a draw with plain parameters, whose result is `found`."""
         if name in STATES:
             self.note(Drawn(self.generator, name, given, named, None))
             return found
@@ -238,12 +238,12 @@ class Calls:
             return drawn
         if inner is self.trace or inner.repeats:
             return drawn
-        # The array is that of the function which is traced now, and may be written to there.
+        # The array belongs to the inner trace, and may be written to there.
         operand, value = to_operand(inner, drawn)
         return stand_in(inner, operand, value)
 
     def note(self, call: Drawn) -> None:
-        """A later call draws anew."""
+        """Record the call, which later calls of the tape repeat."""
         self.observer.drawn.append(call)
 
     # ---- traced parameters
@@ -256,7 +256,7 @@ class Calls:
             and name in followed(self.generator)
             and all(x.dtype.kind in "iub" for x in _traced([*args, *kwargs.values()]))
         ):
-            return self.number(name, *args, **kwargs)  # how many, and of how many, is guarded
+            return self.number(name, *args, **kwargs)  # a traced count or range is guarded
         if form is None:
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
         refusal = None if python else self._refusal(name, args, kwargs)
@@ -275,7 +275,7 @@ class Calls:
         if any(map(_is_traced, held.values())):
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
         moved = [given[key] for key in names if key not in held]
-        if not python:  # whose code computes with what it is given
+        if not python:  # Python's code computes with its arguments as they are
             given |= {key: real(given[key]) for key in names if key not in held}
             moved = [given[key] for key in names if key not in held]
         for key in form.positive:
@@ -297,7 +297,8 @@ class Calls:
         return form.formula(z, *moved)
 
     def _refusal(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """NumPy's own error, which is that of another generator with the values of this call."""
+        """NumPy's own error, raised by another generator for the present values; None if there is
+        none."""
         try:
             given, named = [*map(_valued, args)], {key: _valued(x) for key, x in kwargs.items()}
             with untraced():
@@ -308,10 +309,10 @@ class Calls:
             let_through(error)
             return error.with_traceback(None)
 
-    # ---- what is picked of traced arrays
+    # ---- draws from traced arrays
 
     def _picked(self, name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Some of an array's entries: which, is drawn."""
+        """`choice` or `permutation` of a traced array: the indices are drawn."""
         if not x.ndim:
             return self.number(name, x, *args, **kwargs)
         self._check(name, x, args, kwargs)
@@ -323,8 +324,8 @@ class Calls:
         return np.take(x, self.number(name, size, *given, **kwargs), axis=axis)
 
     def _permuted(self, x: Any, axis: Any = None, out: Any = None) -> Any:
-        """The same of the places of the elements, which NumPy goes through as they lie in memory:
-        of all of them, or of those of each line along an axis."""
+        """`permuted` of a traced array: indices are drawn, for all elements in memory order, or for
+        each line along an axis."""
         value = x._read()[1]
         known = isinstance(value, np.ndarray) and x._owner._ordered
         if not known or not (out is None or isinstance(out, Tracer)):
@@ -349,11 +350,11 @@ class Calls:
         if not isinstance(x, Tracer) or is_made(x):
             raise _Plain
         self._check("shuffle", x, (), {"axis": axis} if axis else {})
-        if x.size:  # else NumPy draws nothing
+        if x.size:  # NumPy draws nothing for an empty array
             x[...] = np.take(x, self.number("permutation", x.shape[axis]), axis=axis)
 
     def _check(self, name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """NumPy's own errors, which those of an array of zeros are."""
+        """Raise NumPy's own errors, by the same call on an array of zeros."""
         zeros = np.zeros(x.shape)
         named = {key: _plain(value) for key, value in kwargs.items()}
         method = getattr(_like(self.generator), name)
@@ -361,23 +362,23 @@ class Calls:
 
 
 class _Own(Calls):
-    """Those of a generator that the program has made."""
+    """The calls of a generator that the program has made."""
 
     def note(self, call: Drawn) -> None:
-        """What a draw of plain parameters gives is a constant."""
+        """Record nothing: the result of a draw with plain parameters is a constant."""
 
     def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
         return found
 
 
 def _like(generator: Any) -> Any:
-    """Another generator of this kind, for NumPy's own errors."""
+    """Another generator of this kind, which raises NumPy's own errors."""
     found = getattr(generator, "bit_generator", None)
     return np.random.RandomState(0) if found is None else type(generator)(type(found)(0))
 
 
 def _traced(x: Any) -> list[Tracer]:
-    """The traced values in nested lists."""
+    """The traced values in nested lists, without made arrays."""
     if isinstance(x, (list, tuple)):
         return [found for part in x for found in _traced(part)]
     return [x] if isinstance(x, Tracer) and not is_made(x) else []
@@ -392,7 +393,7 @@ def _is_list(x: Any) -> bool:
 
 
 def _plain(x: Any) -> Any:
-    """An argument of a draw; traced integers are guarded."""
+    """An argument of a draw. Traced integers are guarded."""
     if isinstance(x, Tracer):
         if not x._is_scalar() or is_made(x):
             return np.array(x.__array__())
@@ -403,7 +404,7 @@ def _plain(x: Any) -> Any:
 
 
 def _valued(x: Any) -> Any:
-    """The value of a parameter at this call."""
+    """The present value of a parameter."""
     if isinstance(x, Tracer):
         value = x._read()[1]
         if value is None:
@@ -413,10 +414,10 @@ def _valued(x: Any) -> Any:
 
 
 def seed(x: Any) -> Any:
-    """A seed of traced integers as a plain one, which is guarded; None for all else."""
+    """The guarded plain value of a seed with traced integers; None for all else."""
     traced = [e for e in (x if type(x) in (list, tuple) else [x]) if _is_traced(e)]
     whole = all(isinstance(e, Tracer) and e.dtype.kind in "iu" for e in traced)
     return _plain(x) if traced and whole else None
 
 
-_LARGE = 2**62  # sizes of integers that a draw can't be an input beyond
+_LARGE = 2**62  # the bound on integers in a draw that can be an input

@@ -1,12 +1,12 @@
-"""Python's functions that go through all entries of what they are passed: list, sum, max, reduce.
-And `int` and `float` of an integer that may be another one in the next round.
+"""Python functions that iterate over all entries of an argument: list, sum, max, reduce; and `int`
+and `float` of an integer that varies with the rounds.
 
-    sum(f(v) for v in x)        -->       %y = loop(n, ...)              y[k] = f(x[k])
-                                          %s = loop(n, 0, %y, ...)       s = s + y[k]
+    sum(f(v) for v in x)  -->    %y = loop(n, ...)             y[k] = f(x[k])
+                                 %s = loop(n, 0, %y, ...)      s = s + y[k]
 
-The entries of a generator expression are those of a loop of which one round is traced
-(`tracing/statements/entered.py`). What its rounds have given are rows of an array: these are added
-up, or compared, one after the other as in Python, in one more loop.
+The entries of a generator expression are computed by a loop, of which one round is traced
+(`tracing/statements/entered.py`). The results of its rounds are the rows of an array, which a
+second loop adds up, or compares, in Python's order.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tapegrad.tracing.statements.varying import VaryingList, making
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_in
 
-_BOUNDED = "fb"  # kinds of numbers that stay what they are, however many are added up
+_BOUNDED = "fb"  # kinds of numbers that don't change their type, however many are added
 Fold = Callable[[Any, Any], Any]
 
 
 def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """What is called in the place of a function that a frame passes these; None if that is
-    itself."""
+    """The replacement for a function that a frame calls with `args`; None if the function itself is
+    right."""
     if any(type(x) is VaryingList for x in args):
         of_varying = _OF_VARYING.get(id(f)) if type(args[0]) is VaryingList else None
         return making(f, args) if of_varying is None else functools.partial(of_varying, f)
@@ -67,12 +67,12 @@ def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] 
     if not is_waiting(args[0]):
         return functools.partial(_of_entries, by, f)
     if by is _tested and not sides_of(frame.f_code).flow.is_called_on_expression(frame.f_lasti):
-        return None  # what is left of it somebody else may ask for
+        return None  # other code may use the rest of it
     make = turned(args[0], short=by is _tested)
     return None if make is None else functools.partial(_collected, by, f, make)
 
 
-# ---- what is passed
+# ---- tests of arguments
 
 
 def _is_one(*args: Any) -> bool:
@@ -93,7 +93,7 @@ def _is_gone_over(x: Any) -> bool:
 
 
 def _is_compared(*args: Any) -> bool:
-    if len(args) == 2 and callable(args[1]):  # the key
+    if len(args) == 2 and callable(args[1]):  # the second is the key
         return is_ordered(args[0])
     return _are_few(args) if len(args) > 1 else _is_gone_over(*args) or _are_few(*args)
 
@@ -119,7 +119,8 @@ def _is_gone_through(entries: Any, *others: Any) -> bool:
 
 
 def _are_few(x: Any, least: int = 3) -> bool:
-    """Whether these are numbers of which some are traced, more than two: Python compares two."""
+    """Whether `x` is a short list of numbers, some of them traced, of at least `least`: Python
+    compares two at a time."""
     if type(x) not in (list, tuple) or not least <= len(x) < CALLS:
         return False
     kinds = {*map(type, x)}
@@ -129,7 +130,7 @@ def _are_few(x: Any, least: int = 3) -> bool:
 
 
 def _are_numbers(x: Any) -> bool:
-    """Whether these are many traced numbers of one type."""
+    """Whether `x` is a long list of traced numbers of one type."""
     if type(x) is ArrayTracer:
         return x.ndim == 1 and x.shape[0] >= CALLS
     if type(x) not in (list, tuple) or not _are_many(x):
@@ -140,11 +141,11 @@ def _are_numbers(x: Any) -> bool:
     )
 
 
-# ---- one entry after the other
+# ---- loops over entries
 
 
 def _folded(f: Fold, start: Any, entries: Any) -> Any:
-    """f(...f(f(start, entries[0]), entries[1])...), in a loop where these are rows of an array."""
+    """f(...f(f(start, entries[0]), entries[1])...), in loops where entries are rows of arrays."""
     if type(entries) is ArrayTracer and entries.dtype.kind in _BOUNDED:
         return _along(f, start, entries, False)
     k = 0
@@ -187,12 +188,12 @@ def _chosen(is_larger: bool) -> Fold:
     return choose
 
 
-# ---- answers
+# ---- replacements
 
 
 @unobserved
 def _of_entries(by: Any, original: Any, entries: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """What the function gives of entries; its own answer where these are no rows."""
+    """The replacement `by` applied to entries; the original's result if `by` returns None."""
     found = by(original, entries, *args, **kwargs)
     if found is not None:
         return found
@@ -202,7 +203,7 @@ def _of_entries(by: Any, original: Any, entries: Any, /, *args: Any, **kwargs: A
 
 @unobserved
 def _collected(by: Any, f: Any, make: Any, given: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """The same of a generator expression, whose entries are asked for."""
+    """The same for a generator expression, whose entries are collected first."""
     found = listed(make)
     if type(found) is VaryingList:
         of_varying = _OF_VARYING.get(id(f), VaryingList.give_up)
@@ -236,8 +237,8 @@ def _extreme(original: Any, entries: Any, *others: Any, **options: Any) -> Any:
 
 
 def _tested(original: Any, entries: Any) -> Any:
-    """`any` and `all` of many entries that are there: then those count, too, behind the first that
-    decides. Their rounds have changed nothing."""
+    """`any` and `all` of known entries. Entries behind the deciding one are evaluated, too; their
+    rounds have changed nothing."""
     if not (_are_numbers(entries) or _are_few(entries, 1)):
         return None
     return _as_pythons(_TESTING[original](dispatch.as_operand(entries)))
@@ -246,7 +247,7 @@ def _tested(original: Any, entries: Any) -> Any:
 _TESTING: dict[Any, Any] = {builtins.any: np.any, builtins.all: np.all}
 
 
-# ---- of lists of which a call says how long they are
+# ---- lists of varying length
 
 
 def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:

@@ -1,5 +1,5 @@
-"""`id`, `is` as a function, `hasattr`, `inspect.getattr_static`: which object a traced value is,
-and what there is in its class, as plain Python has it.
+"""Object identity and class attributes of traced values as in plain Python: `id`, `operator.is_`,
+`hasattr`, `inspect.getattr_static`.
 
 The operators `is` and `is not` are seen as instructions: see `observe.guards.identities`.
 """
@@ -37,8 +37,8 @@ def _is_not(x: Any, y: Any) -> bool:
 
 @unobserved
 def _id(x: Any) -> int:
-    """id(x). Python's library looks with it for what it has met before, in `copy` for instance: it
-    may be told tracers and copies apart."""
+    """id(x). The standard library uses it to recognise objects (`copy`, for example), and gets the
+    real one, which distinguishes a tracer from its copy."""
     here = following.observer
     if not is_users_line():
         return id(x)
@@ -49,14 +49,14 @@ def _id(x: Any) -> int:
 
 
 def _static(x: Any, name: str, *default: Any) -> Any:
-    """inspect.getattr_static(x, name) of the class that a traced value stands for."""
+    """inspect.getattr_static(x, name), of the class that a tracer represents."""
     kind: Any = x.__class__
     return inspect.getattr_static(np.empty(()) if kind is np.ndarray else kind(), name, *default)
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    """hasattr(x, "__iter__") of a NumPy scalar is False. A tracer's class says there that it has
-    none, since Python would try indices else."""
+    """hasattr(x, "__iter__"), which is False for a NumPy scalar. The tracer's class defines
+    `__iter__`, which raises an error, since Python would otherwise iterate by indices."""
     return not _of_iterator((x, name)) and hasattr(x, name)
 
 
@@ -77,7 +77,7 @@ def _first(args: Sequence[Any]) -> bool:
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     declare(operator, "is_", _is, when=_two)
     declare(operator, "is_not", _is_not, when=_two)
     declare(builtins, "id", _id, when=_one)

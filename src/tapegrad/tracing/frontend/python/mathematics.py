@@ -1,8 +1,8 @@
-"""The functions of Python's `math` and `cmath` on traced numbers: NumPy's, with a Python number as
-the result, and with the errors that these have.
+"""The functions of Python's `math` and `cmath` on traced numbers: computed by NumPy's functions,
+with Python numbers as results, and with the errors of `math`.
 
-`math` raises where the result of finite numbers isn't finite: for a domain error or a range error.
-So that the result is finite is guarded, and where it isn't, which arguments are.
+`math` raises a domain or range error if the result for finite arguments isn't finite. So a finite
+result is guarded; for other results, the finiteness of each argument is.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _is_traced(x: Any) -> bool:
 
 
 def is_followed(xs: Sequence[Any]) -> bool:
-    """Whether something traced is among arguments, besides what comes of integers alone: those are
-    guarded, so that what comes of them is a plain number."""
+    """Whether a traced value is among arguments, except those computed from integers alone: these
+    are guarded, and computations on them are plain."""
     traced = [x for x in xs if _is_traced(x)]
     if not traced or innermost(traced).repeats:
         return bool(traced)
@@ -45,8 +45,8 @@ def is_followed(xs: Sequence[Any]) -> bool:
 
 
 def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:
-    """The number that an object of a class written in Python says it is, by the first of these
-    methods that it has; anything else as it is."""
+    """The number that a Python object converts itself to, by the first of these methods that it
+    has; any other object unchanged."""
     name = "" if isinstance(x, Tracer) else says(x, names)
     if not name:
         return x
@@ -61,12 +61,12 @@ def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:
 
 
 def said_complex(x: Any) -> Any:
-    """The same for a complex number of Python's."""
+    """The same for conversion to a complex number."""
     return said(x, ("__complex__", "__float__"))
 
 
 def said_of(x: Any, dtype: Any) -> Any:
-    """The same for entries of nested lists of which an array of this type is made."""
+    """The same for entries of nested lists that are converted to an array of this dtype."""
     if type(x) not in (list, tuple) or dtype is None or np.dtype(dtype).kind not in "fc":
         return x
     found = [said_of(e, dtype) if type(e) in (list, tuple) else said(e) for e in x]
@@ -74,22 +74,22 @@ def said_of(x: Any, dtype: Any) -> Any:
 
 
 def _number(x: Any) -> Any:
-    """An argument as `math` takes it: a float."""
+    """An argument converted to float, as `math` does."""
     if not isinstance(x, Tracer):
         return float(x)
     if x.shape:
-        float(np.ones(x.shape))  # NumPy's own error, where it makes one of it
+        float(np.ones(x.shape))  # NumPy's own error, unless it has one element
     if x.dtype.kind not in "fiub":
         raise TypeError(f"must be real number, not {x.__class__.__name__}")
     return cast(x._as_scalar(), np.float64)
 
 
 def as_complex(x: Any) -> Any:
-    """An argument as `cmath` takes it: a complex number of Python's."""
+    """An argument converted to complex, as `cmath` does."""
     if not isinstance(x, Tracer):
         return complex(x)
     if x.shape:
-        complex(np.ones(x.shape))  # NumPy's own error, where it makes one of it
+        complex(np.ones(x.shape))  # NumPy's own error, unless it has one element
     return complexes.as_complex(as_python(x))
 
 
@@ -114,7 +114,7 @@ def _answered(
     def called(*args: Any) -> Any:
         args = tuple(map(said if number is _number else said_complex, args))
         if not is_followed(args):
-            with observed():  # objects say what they are as an index
+            with observed():  # objects may define __index__
                 return original(*args)
         numbers = [number(x) for x in args]
         result = quiet(function)(*numbers)
@@ -130,7 +130,7 @@ def _answered(
 
 
 def is_finite(x: Any) -> bool:
-    """Whether a result is, or isn't known."""
+    """Whether a result is finite, or unknown. It is guarded."""
     if not isinstance(x, Tracer) or x._value is None:
         return True
     finite = np.isfinite(x)
@@ -144,7 +144,7 @@ def _asked(
     function: Callable[..., Any],
     number: Callable[[Any], Any] = _number,
 ) -> Callable[..., Any]:
-    """A function that answers yes or no."""
+    """The replacement for a predicate, whose result is guarded."""
 
     @functools.wraps(original)
     @unobserved
@@ -159,14 +159,14 @@ def _asked(
 
 
 def _log(natural: Callable[..., Any]) -> Callable[..., Any]:
-    """`log(x, base)`, with the natural logarithm."""
+    """`log(x, base)`, by the natural logarithm."""
 
     @functools.wraps(natural)
     @unobserved
     def log(*args: Any) -> Any:
         if len(args) != 2:
             return natural(*args)
-        x, base = map(natural, args)  # either has errors of its own, and so has the quotient
+        x, base = map(natural, args)  # each may raise an error, and so may the quotient
         return x / base
 
     return log
@@ -177,7 +177,7 @@ def _hypot(*xs: Any) -> Any:
 
 
 def _infinite(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that is infinite at both infinities, where this one isn't."""
+    """The function with infinite results at both infinities, where NumPy's has others."""
 
     def called(x: Any) -> Any:
         found = function(x)
@@ -211,7 +211,7 @@ def _modf(x: Any) -> Any:
 
 
 def _remainder(x: Any, y: Any) -> Any:
-    """x - n y, with the integer n that is nearest to x / y, of two the even one."""
+    """x - n y, with n the integer nearest to x / y; of two, the even one."""
     whole, step = np.abs(x), np.abs(y)
     below = np.fmod(whole, step)
     above = step - below
@@ -241,7 +241,7 @@ def _nextafter(x: Any, y: Any, /, **steps: Any) -> Any:
 def _ldexp(x: Any, i: Any) -> Any:
     n = i if (found := whole(i)) is None else found
     math.ldexp(0.0, n)  # Python's own error
-    most = max(-9999, min(n, 9999))  # NumPy takes integers of C, and more changes nothing
+    most = max(-9999, min(n, 9999))  # NumPy takes C integers; larger ones have the same result
     return _answered(lambda x: math.ldexp(x, n), lambda x: np.ldexp(x, most))(x)
 
 
@@ -329,7 +329,7 @@ _OF_COMPLEX: dict[str, Callable[..., Any]] = {
 
 
 def declare_all() -> None:
-    """Fill the table."""
+    """Register the replacements."""
     for name, function in _OF_COMPLEX.items():
         by = _answered(getattr(cmath, name), function, as_complex, _as_result)
         declare(cmath, name, by, traced=True)

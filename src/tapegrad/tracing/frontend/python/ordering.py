@@ -1,9 +1,9 @@
 """`sorted`, `list.sort`, and `max` and `min` with a key, of traced numbers.
 
-    sorted(xs, key=f)     -->    %k = argsort([f(x) for x in xs])        xs[%k]
+    sorted(xs, key=f)  -->   %k = argsort([f(x) for x in xs])    xs[%k]
 
-Python compares two entries at a time, and each order would be a path of its own. Where a number is
-NaN, which is in no order, Python's own comparisons decide.
+Python compares two entries at a time, which would make each order a path of its own. If a number is
+NaN, which is unordered, Python's own comparisons decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
 
 
 def is_ordered(entries: Any, *options: Any) -> bool:
-    """Whether these entries are traced, or may be in an order that is."""
+    """Whether entries are traced, or may be sorted by traced keys."""
     if type(entries) not in (list, tuple, range, ArrayTracer):
         return False
     kinds = set() if type(entries) is range else {*map(type, entries)}
@@ -52,7 +52,7 @@ def put_in_order(xs: list[Any], *, key: Any = None, reverse: Any = False) -> Non
 
 
 def first_by(original: Any, entries: Any, key: Callable[[Any], Any]) -> Any:
-    """`max` or `min` with a key; None where that isn't followed."""
+    """`max` or `min` with a key; None if it isn't followed."""
     known = _numbers(entries)
     if known is None or not len(entries):
         return None
@@ -69,7 +69,7 @@ def first_by(original: Any, entries: Any, key: Callable[[Any], Any]) -> Any:
 
 
 def _ordered(entries: Any, key: Any, reverse: Any) -> list[Any] | None:
-    """The entries in order; None where Python compares them."""
+    """The sorted entries; None if Python has to compare them."""
     known = _numbers(entries)
     if known is None or len(entries) < 2:
         return None
@@ -90,7 +90,7 @@ def _ordered(entries: Any, key: Any, reverse: Any) -> list[Any] | None:
 
 
 def _places(keys: Any, reverse: bool) -> Any:
-    """Where the entries in order are. Equal ones stay as they are, in reverse too."""
+    """The positions of the sorted entries. Equal ones keep their order, in reverse too."""
     if not reverse:
         return np.argsort(keys, kind="stable")
     return (len(keys) - 1 - np.argsort(keys[::-1], kind="stable"))[::-1]
@@ -104,7 +104,7 @@ def _keys(entries: Any, key: Callable[[Any], Any]) -> list[Any]:
 
 
 def _comparable(keys: Any) -> Any:
-    """Traced numbers in an array, of which none is NaN; None where they aren't that."""
+    """Traced numbers as an array without NaN; None if they aren't."""
     known = _numbers(keys) if any(isinstance(x, Tracer) for x in keys) else None
     if known is None or (known[0].dtype.kind == "f" and bool(np.any(np.isnan(known[0])))):
         return None
@@ -112,7 +112,8 @@ def _comparable(keys: Any) -> Any:
 
 
 def _numbers(xs: Any) -> tuple[Any, Callable[[Any], Any]] | None:
-    """Numbers of one type in an array, and what makes one of the type of an element."""
+    """Numbers of one type as an array, and the function that converts an element back to their
+    type."""
     if type(xs) is ArrayTracer:
         return (xs, _itself) if xs.ndim == 1 and xs.dtype.kind in "fi" else None
     kinds = {*map(type, xs)}

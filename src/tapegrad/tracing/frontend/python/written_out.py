@@ -1,8 +1,8 @@
-"""Functions that Python has in C and that call a program's functions, or compare its numbers, one
-after the other: `max(a, b, c)`, `functools.reduce`, `itertools.accumulate`.
+"""C functions of Python that call user functions or compare numbers, rewritten in Python: `max(a,
+b, c)`, `functools.reduce`, `itertools.accumulate`.
 
-Written in Python they are followed as a program is: what they compare may go both ways, and their
-rounds become loops.
+So they are followed like user code: their comparisons become branches, and their iterations
+loops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 def extreme(
     choose: Callable[..., Any], best: Any, *others: Any, key: Any = None, **options: Any
 ) -> Any:
-    """`max` or `min` of three numbers and more."""
+    """`max` or `min` of at least three numbers."""
     if options:
         return choose(best, *others, key=key, **options)
     if key is not None:
@@ -27,7 +27,7 @@ def extreme(
 
 
 def extreme_of(choose: Callable[..., Any], entries: Sequence[Any]) -> Any:
-    """The same of a list of them."""
+    """`max` or `min` of a list of numbers."""
     return extreme(choose, *entries)
 
 
@@ -36,7 +36,7 @@ def reduce(function: Callable[[Any, Any], Any], entries: Sequence[Any], *initial
     if initial:
         (value,), rest = initial, entries
     elif not len(entries):
-        return functools.reduce(function, entries)  # an error
+        return functools.reduce(function, entries)  # raises an error
     else:
         value, rest = entries[0], entries[1:]
     for x in rest:
