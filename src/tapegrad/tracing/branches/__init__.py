@@ -1,2 +1,2 @@
-"""Control flow that stays on the tape: branches that go both ways, with what their sides leave and
-write, `cond`, and parts of a program that run again for the derivative."""
+"""Control flow on the tape: branches whose both sides are recorded, with the values that they leave
+and write; `cond`; and parts of a program that are recomputed for the derivative."""

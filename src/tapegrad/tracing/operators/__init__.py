@@ -1,2 +1,2 @@
-"""The operators and methods of numbers and arrays: Python's own numbers, which are weak, and
-NumPy's. The classes of tracers are made with them."""
+"""The operators and methods of tracers of numbers and arrays: of Python's own numbers, which are
+weak, and of NumPy's. The classes of tracers are made with them."""

@@ -1,16 +1,16 @@
-"""Operators that are applied again at their place.
+"""Inline caches of operators.
 
-A program that loops applies the same operators to operands of the same types, again and again, and
-working out what NumPy does with them takes most of a trace. So each place in the user's code keeps
-what its operator came to the last time: the call that was recorded, and the type of its result.
-Where the operands are like those, the next call is recorded from that.
+A loop applies the same operators to operands of the same types, over and over. Resolving what NumPy
+does with them takes most of the time of a trace. So each place in the user's code caches the last
+call of its operator: the recorded call, and the type of its result. If the operands are like those,
+the next call is recorded from the cache.
 
-What it depends on is compared: the types of traced operands, by identity, since there is one object
-for each; that they are of one trace and stand for what they say; what a number is; and that nobody
-watches for errors of floating point. All else goes the long way (`frontend.numpy.ufuncs`).
+A hit requires equal conditions: the types of traced operands, compared by identity, since there is
+one object for each; tracers of one trace that aren't stale; the values of plain numbers; and that
+nobody watches for floating-point errors. All else uses the general code (`frontend.numpy.ufuncs`).
 
-While a program is observed Python takes several times as long for each instruction, so the first
-thing that is done is to pause that.
+While a program is observed, Python takes several times as long for each instruction. So observation
+is paused first.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import at_line, is_told, is_users, source_of
 from tapegrad.primitives.base import Elementwise
 
-MOST = 10_000  # places that an operator holds
-_EXACT = 2**53  # up to here integers are floats
+MOST = 10_000  # places in an operator's cache
+_EXACT = 2**53  # integers up to here are exact floats
 _getframe, _new = sys._getframe, object.__new__
 _gettrace, _settrace = sys.gettrace, sys.settrace
-_watching = vars(warnings)  # what decides on warnings
+_watching = vars(warnings)  # Python's state of warnings
 
 
 def _state_of_errors() -> Callable[[], Any]:
-    """What gives an object that stands for how NumPy treats errors of floating point: the same one
-    as long as nobody has changed that. A NumPy that has none gives another one each time."""
+    """A function that returns an object which identifies NumPy's handling of floating-point errors,
+    the same until it is changed. NumPy versions without such an object return a new one each
+    time."""
     variable = getattr(umath, "_extobj_contextvar", None)
     return object if variable is None else variable.get
 
@@ -54,41 +55,42 @@ errors_now = _state_of_errors()
 
 
 class Again:
-    """What an operator came to at a place in the user's code.
+    """A cache entry: the last call of an operator at a place in the user's code.
 
     `left` is the type of its first operand. The second is a tracer of the class `kind` and the type
-    `right`, or a number of the class `kind`; if it is `number` itself, its `literal` is known.
+    `right`, or a number of the class `kind`. If the number is the object `number` itself, `literal`
+    is its operand.
     """
 
     __slots__ = (
         *("aval", "code", "cls", "deep", "dtype", "kind", "left", "literal", "number"),
         *("compute", "primitive", "reflected", "result", "right", "run", "src"),
     )
-    code: CodeType  # held, so that no other code has its id
+    code: CodeType  # kept alive, so that no other code has its id
     src: Source
     left: Aval
     kind: type
     right: Aval | None
     number: Any
     literal: Any
-    dtype: Any  # of numbers, as operands
+    dtype: Any  # of plain numbers as operands
     primitive: Any
-    reflected: bool  # whether it is the second operand
+    reflected: bool  # whether the tracer is the second operand
     run: Callable[..., Any]
-    compute: Callable[..., Any]  # the value, as `run` does, and to the bit as it is played
+    compute: Callable[..., Any]  # like `run`, with the bits of the played tape
     aval: Aval
     result: type
     cls: type
-    deep: bool  # whether there are several axes, of which the order in memory matters
+    deep: bool  # whether there are several axes, whose memory order matters
 
 
 Places = dict[tuple[int, int, int], Any]
-_VAIN = Again()  # stands at a place where there is nothing to be kept
+_VAIN = Again()  # the entry of a place where nothing can be cached
 
 
 def seen(x: Any, depth: int = 2) -> Any:
-    """A boolean as the user's code gets it, `depth` frames above. Where instructions aren't seen,
-    which of two objects it is can't be answered when that is asked: it is a plain one, guarded."""
+    """A boolean for the user's code, `depth` frames above. In a run that isn't observed,
+    comparisons by identity can't be seen, so it is a plain boolean, which is guarded."""
     if not following.unwatched or getattr(x, "_root", ...) is not None or x._aval.shape:
         return x
     if x._aval.dtype != np.bool_ or x._trace.repeats or x._trace.idle:
@@ -102,21 +104,21 @@ def seen(x: Any, depth: int = 2) -> Any:
 
 
 def _asks(ufunc: np.ufunc) -> bool:
-    """Whether it makes booleans of floats."""
+    """Whether a ufunc returns booleans for floats."""
     return "dd->?" in ufunc.types or "d->?" in ufunc.types
 
 
 def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """The operator `name`, which applies `ufunc`; `numpys` goes the long way."""
+    """The operator `name`, which applies `ufunc`, with a cache; `numpys` is the general case."""
     reflected = name.startswith("__r") and name != "__rshift__"
-    run = getattr(pythons, f"__{name.strip('_')[reflected:]}__")  # of scalars, quicker than `ufunc`
+    run = getattr(pythons, f"__{name.strip('_')[reflected:]}__")  # for scalars, faster than `ufunc`
     places: Places = {}
     asks = _asks(ufunc)
 
     def operator(self: Any, other: Any) -> Any:
         if asks and following.unwatched:
             return seen(numpys(self, other))
-        follower = _gettrace()  # as `unobserved`, without a call
+        follower = _gettrace()  # inlined `unobserved`, which saves a call
         if follower is not None:
             here = following.observer
             if here is None or follower is not here.follower or here.enters:
@@ -150,13 +152,13 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
 
 
 def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
-    """What NumPy calls for its universal functions; `numpys` goes the long way."""
+    """`__array_ufunc__` with a cache; `numpys` is the general case."""
     places: Places = {}
 
     def apply(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if following.unwatched and _asks(ufunc):
             return seen(numpys(ufunc, method, inputs, kwargs))
-        follower = _gettrace()  # as `unobserved`, without a call
+        follower = _gettrace()  # inlined `unobserved`, which saves a call
         if follower is not None:
             here = following.observer
             if here is None or follower is not here.follower or here.enters:
@@ -167,7 +169,7 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             if kwargs or len(inputs) > 2 or method != "__call__":
                 return numpys(ufunc, method, inputs, kwargs)
             frame = _getframe(1)
-            at = -1 - frame.f_lasti if self._weak else frame.f_lasti  # whose number it is
+            at = -1 - frame.f_lasti if self._weak else frame.f_lasti  # Python numbers apart
             place = id(frame.f_code), at, id(self._aval)
             known = places.get(place)
             if known is _VAIN:
@@ -205,9 +207,8 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..., Any]:
-    """The operator `name` of one operand, or of one and a number, which mostly comes to one call of
-    an elementwise primitive; `numpys` goes the long way. `run` computes the value, if it is known
-    to."""
+    """The operator `name` of one operand, or of one and a number, with a cache for calls of one
+    elementwise primitive. `numpys` is the general case; `run` computes the value, if given."""
     places: Places = {}
 
     @unobserved
@@ -254,7 +255,7 @@ def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..
 
 
 def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
-    """The result for operands like those of the last time; None if they aren't."""
+    """The result by a cache entry; None if the operands differ from those of the entry."""
     trace, root = self._trace, self._root
     operand, value = self._operand, self._value
     if value is None or (self._doubt if root is None else not _is_fresh(self, root)):
@@ -278,7 +279,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         return None
     try:
         found = known.compute(number, value) if reflected else known.compute(value, number)
-    except Exception as error:  # the long way raises it again, and notes it
+    except Exception as error:  # the general case raises it again, and records it
         let_through(error)
         return None
     if type(found) is not known.result:
@@ -288,7 +289,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
 
 
 def _applied_alone(known: Again, self: Any) -> Any:
-    """The result for an operand like that of the last time; None if it isn't."""
+    """The result for one operand by a cache entry; None if the operand differs."""
     trace, root, value = self._trace, self._root, self._value
     if (
         value is None
@@ -313,8 +314,8 @@ def _applied_alone(known: Again, self: Any) -> Any:
 
 
 def is_plain(trace: Any) -> bool:
-    """Whether calls are recorded in this trace, at the lines where they are made, and nobody
-    watches for errors of floating point."""
+    """Whether calls are recorded in this trace at their own source lines, and nobody watches for
+    floating-point errors."""
     filters, were, show = trace.warned
     return (
         trace.alive
@@ -336,7 +337,8 @@ def made(
     cls: type,
     value: Any,
 ) -> Any:
-    """Record a call of one result, of this type, and make its tracer, an array of its own."""
+    """Record a call with one result of type `aval`, and make its tracer, an array with memory of
+    its own."""
     if is_half(aval.dtype):
         raise trace.refused(
             UnsupportedError(
@@ -359,7 +361,7 @@ def _is_fresh(view: Any, root: Any) -> bool:
 
 
 def _is_out_of_order(*xs: Any) -> bool:
-    """Whether an operand with several axes may lie otherwise than it would without a trace."""
+    """Whether an operand with several axes may have another memory order than without a trace."""
     return any(
         getattr(x, "ndim", 0) > 1 and not x._owner._ordered for x in xs if hasattr(x, "_owner")
     )
@@ -377,8 +379,8 @@ def _learn(
     other: Any = None,
     reflected: bool = False,
 ) -> None:
-    """Keep what an operator came to, if that is one call of a primitive. `run` is what computes the
-    value as `ufunc` does."""
+    """Cache an operator's call, if it recorded one call of a primitive. `run` computes the value as
+    `ufunc` does."""
     code = frame.f_code
     inputs = (left,) if other is None else (other, left) if reflected else (left, other)
     keeps = is_told(code.co_filename) and not hasattr(type(found), "_answers_first")
@@ -395,21 +397,21 @@ def _learn(
     is_number = other is not None and again.right is None
     again.number = other if is_number else None
     again.literal = Literal(again.dtype(other)) if is_number else None
-    again.run = run if dtype.kind == "f" else ufunc  # of whole numbers, scalars warn and wrap
+    again.run = run if dtype.kind == "f" else ufunc  # integer scalars would warn where arrays wrap
     again.compute = _to_the_bit(again.primitive, again.run, found._trace.builder.calls[-1].operands)
     again.deep = len(again.aval.shape) > 1
     _keep(places, place, again)
 
 
 def _to_the_bit(primitive: Any, run: Any, operands: Sequence[Any]) -> Any:
-    """What computes a value: NumPy's powers of numbers and of arrays differ in the last bit, and a
-    program that goes by it would take another path when it is played."""
+    """The function that computes the value with the bits of the played tape. NumPy's powers of
+    scalars and of arrays differ in the last bit, which could change a branch."""
     own = primitive.for_types(*[x.aval for x in operands])
     return run if own is primitive.ufunc else own
 
 
 def _begun(frame: FrameType, left: Any, found: Any) -> Again:
-    """The beginning of what is kept of an operator at a place."""
+    """A cache entry with the place and the types of an operator's call."""
     again = Again()
     again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
     again.left, again.result, again.cls = left._aval, type(found._value), type(found)
@@ -417,7 +419,7 @@ def _begun(frame: FrameType, left: Any, found: Any) -> Again:
 
 
 def _keep(places: Places, place: tuple[int, int, int], again: Again) -> None:
-    """Keep it, once it is whole: another thread may look, and an interrupt may come."""
+    """Store a complete cache entry: another thread may read it, and an interrupt may occur."""
     if len(places) >= MOST:
         places.clear()
     places[place] = again

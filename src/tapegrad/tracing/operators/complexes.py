@@ -1,8 +1,8 @@
-"""Python's complex numbers: their operators where these differ from NumPy's, methods, attributes.
+"""Python's complex numbers: operators that differ from NumPy's, methods, attributes.
 
-Dividing by zero is an error, and so are a power and an absolute value that no float holds; there is
-no order. A float or an integer of Python's that meets one becomes one. So does a np.float64 on its
-right, which is a float to it.
+Division by zero is an error, and so are a power and an absolute value that overflow; there is no
+order. A Python float or integer that meets a complex number is converted to one. So is a np.float64
+on its right, which is a Python float to it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _OPERATORS = ("add", "sub", "mul", "truediv", "pow")
 
 
 def as_complex(x: Any) -> Any:
-    """A Python number, plain or traced, as a complex one; a np.float64, too."""
+    """A Python number or np.float64, plain or traced, as a complex number."""
     if not isinstance(x, Value):
         return complex(x)
     return ew.AsType(_COMPLEX)(x)._as_pythons() if x.dtype.kind != "c" or not x._weak else x  # type: ignore[attr-defined]
 
 
 def as_float(x: Any) -> Any:
-    """What a complex number on the left of `x` takes for a float: a np.float64, as a Python number.
-    None of anything else."""
+    """The Python float that a complex number to the left of a np.float64 `x` takes it for; None for
+    other objects."""
     if type(x) is np.float64:
         return float(x)
     scalar = isinstance(x, Value) and x.dtype == np.float64 and x._is_scalar()  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ def as_float(x: Any) -> Any:
 
 
 def computed(name: str, x: Any, y: Any, recorded: Callable[..., Any]) -> Any:
-    """What an operator makes of two Python numbers, of which one is complex, and one traced."""
+    """The result of an operator on two Python numbers, of which one is complex, and one traced."""
     if name not in _OPERATORS:
         return NotImplemented
     whole = name == "pow" and type(y) is int
@@ -57,7 +57,7 @@ def computed(name: str, x: Any, y: Any, recorded: Callable[..., Any]) -> Any:
 
 
 def compared(name: str, x: Any, y: Any) -> Any:
-    """Complex numbers are equal in both parts, or not."""
+    """The comparison of complex numbers: equal if both parts are."""
     if name not in ("eq", "ne"):
         return NotImplemented
     same = (x.real == y.real) & (x.imag == y.imag)
@@ -65,7 +65,7 @@ def compared(name: str, x: Any, y: Any) -> Any:
 
 
 def absolute(z: Any) -> Any:
-    """|z|, which is a float."""
+    """|z|, a float."""
     size = quiet(np.abs)(z)
     _check_finite(size, "absolute value too large", lambda size: _is_finite(z))
     return size._as_pythons()
@@ -88,14 +88,14 @@ def _check_power(x: Any, y: Any) -> None:
 
 
 def _check_finite(found: Any, error: str, fails: Callable[[Any], Any]) -> None:
-    """Python's error for a result that isn't finite, where that fails. That it is, is guarded."""
+    """Raise Python's error if a result isn't finite and `fails`. That it is finite is guarded."""
     with found._trace.presumed():
         if not found._trace.idle and not np.isfinite(found) and fails(found):
             raise OverflowError(f"{error}{at_line()}")
 
 
 class ComplexMethods:
-    """Mixin of a complex number's methods and attributes."""
+    """Mixin of the methods and attributes of a Python complex number."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""The methods and attributes of Python's numbers, and of NumPy's scalars where they have them.
+"""The methods and attributes of Python numbers, and those of NumPy scalars of the same names.
 
-A tracer has those of what it stands for. Where a method's result has no derivative, it follows from
-a guarded integer or condition; where it would lose one, it is refused.
+A tracer has those of the value that it represents. A result without a derivative is computed from a
+guarded integer or condition; where a derivative would be lost, the method is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tapegrad.tracing.operators.sizes import whole
 
 
 def _ours(name: str) -> Any:
-    """An attribute of arrays that tapegrad's own code finds on a Python number too."""
+    """An array attribute that only tapegrad's own code can read from a Python number."""
 
     def getter(self: Any) -> Any:
         if asks_itself():
@@ -30,14 +30,14 @@ def _ours(name: str) -> Any:
 
 
 class Shapeless:
-    """Mixin of Python's numbers, which have no shape and no dtype."""
+    """Mixin of Python numbers, which have no shape and no dtype."""
 
     __slots__ = ()
     shape, dtype, ndim, size = map(_ours, ("shape", "dtype", "ndim", "size"))
 
 
 class RealMethods:
-    """Mixin of a float's, Python's or NumPy's."""
+    """Mixin of the methods of a Python float or NumPy real scalar."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class RealMethods:
 
 
 class HexMethods(RealMethods):
-    """Mixin of those that a Python float and np.float64 have."""
+    """Mixin of the methods that only a Python float and np.float64 have."""
 
     __slots__ = ()
     fromhex: Any = staticmethod(np.float64.fromhex)
@@ -69,7 +69,7 @@ class HexMethods(RealMethods):
 
 
 class FloatMethods(HexMethods):
-    """Mixin of a Python float's."""
+    """Mixin of the methods of a Python float."""
 
     __slots__ = ()
     fromhex = staticmethod(float.fromhex)
@@ -98,7 +98,7 @@ class FloatMethods(HexMethods):
 
 
 def _by_value(name: str) -> Callable[..., Any]:
-    """A method of integers that the plain one computes, which is guarded."""
+    """A method of integers, computed from the guarded plain integer."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._plain(f"n.{name}()"), name)(*args, **kwargs)
@@ -107,7 +107,7 @@ def _by_value(name: str) -> Callable[..., Any]:
 
 
 class IntegerMethods:
-    """Mixin of a Python integer's, and a boolean's."""
+    """Mixin of the methods of a Python integer or boolean."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class IntegerMethods:
 
 
 class WholeMethods:
-    """Mixin of a NumPy integer's."""
+    """Mixin of the methods of a NumPy integer."""
 
     __slots__ = ()
 

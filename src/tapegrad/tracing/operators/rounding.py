@@ -1,8 +1,8 @@
-"""`round(x, digits)` of Python's floats: the nearest decimal to the number that the float is.
+"""`round(x, digits)` of Python floats: the decimal nearest to the exact value of the float.
 
-NumPy scales by 10**digits and rounds the product, which was rounded already: 2.675 lies below
-2.675, and the product with 100 is 267.5. What the product lost, an exact difference, tells on
-which side of the half it lies.
+NumPy multiplies by 10**digits and rounds the product, which is already rounded: 2.675 as a float is
+below 2.675, but its product with 100 is 267.5. The exact rounding error of the product tells on
+which side of the half the number is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import at_line
 
-_SPLITS = 2.0**27 + 1  # a float into two halves of 26 bits
-_WHOLE = 2.0**52  # floats from here on have no fraction
+_SPLITS = 2.0**27 + 1  # splits a float into two halves of 26 bits
+_WHOLE = 2.0**52  # floats from here on are integers
 _POWERS = 22  # 10**22 is the largest power of ten that is a float
 
 

@@ -1,5 +1,7 @@
-"""How large a traced integer of Python's may get: 64 bits hold it, by a bound that is known or
-guarded, or it is an error. What `int`, `round` and `math.floor` make of a real number is one."""
+"""Bounds on the size of traced Python integers.
+
+Each integer has a bound that is known or guarded, and fits into 64 bits; others are an error. The
+integers from `int`, `round` and `math.floor` of a real number are included."""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from tapegrad.primitives.elementwise import AsType
 
 
 def value(x: Any) -> Any:
-    """The value of a Python number; None in a derivative rule, where types alone are known."""
+    """The value of a Python number; None in a derivative rule, where only types are known."""
     return x._read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
 
 
-# A sum of multiples of variables, and of None for the number 1
+# An affine sum: variables and their integer coefficients; None is the key of the constant
 Sum = dict[Any, int]
-_DEEP = 8  # sums within sums that are looked through
-_LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
-_USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
+_DEEP = 8  # depth of nested sums that are expanded
+_LARGEST = 92 * 10**17  # just under 2**63, by more than the rounding error of float64
+_USUAL = 2**31  # the bound that is assumed first: a product of two fits
 _ANY = -math.inf, math.inf
-EXACT = 2**53  # up to here integers are floats
+EXACT = 2**53  # integers up to here are exact floats
 
 GROWTH: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: abs(x) + abs(y),
@@ -38,7 +40,7 @@ GROWTH: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def bound(x: Any) -> int:
-    """What the size of an integer doesn't exceed, at later calls either."""
+    """A bound on the absolute value of an integer, valid at later calls too."""
     if not isinstance(x, Value):
         return abs(int(x))
     bounds: dict[Any, tuple[int, int]] = x._trace.bounds  # type: ignore[attr-defined]
@@ -52,7 +54,7 @@ def bound(x: Any) -> int:
 
 
 def span(x: Any) -> tuple[int, int]:
-    """Between which numbers an integer lies, at later calls, too."""
+    """Lower and upper bounds of an integer, valid at later calls too."""
     if not isinstance(x, Value):
         return int(x), int(x)
     trace: Any = x._trace  # type: ignore[attr-defined]
@@ -64,8 +66,10 @@ def span(x: Any) -> tuple[int, int]:
 def span_of(
     operand: Operand, bounds: Mapping[Operand, tuple[int, int]], made_by: Callable[[Var], Any]
 ) -> tuple[float, float]:
-    """The same of an operand. Sums are taken apart down to what more is known of than a size, so
-    that what is added and subtracted again doesn't count:
+    """Lower and upper bounds of an integer operand.
+
+    Sums are expanded down to operands with bounds tighter than one on their size, so that terms
+    which are added and subtracted again cancel:
 
         j - i - 1  -->  length - 1,  where j = i + length
     """
@@ -91,14 +95,14 @@ def span_of(
 
 
 def least_ahead(x: Any, y: Any) -> float:
-    """By how much an integer is more than another one at the least, at later calls, too."""
+    """A lower bound of the difference `x - y` of two integers, valid at later calls too."""
     one, other = (sum_of(each._trace, each._read()[0]) for each in (x, y))
     apart = added(one, other, -1)
     return apart.get(None, 0) if set(apart) <= {None} else span(x - y)[0]
 
 
 def sum_of(trace: Any, x: Operand, depth: int = 0) -> Sum:
-    """What an integer is the sum of: how many times each of these, and a number."""
+    """An integer as an affine sum: {variable: coefficient, None: constant}."""
     if isinstance(x, Literal):
         return {None: int(x.value)}
     call = trace.made_by(x) if depth < _DEEP and x is not trace.number else None
@@ -123,8 +127,8 @@ def added(one: Sum, other: Sum, times: int) -> Sum:
 
 
 def whole(x: Any, what: str = "int(...)") -> Any:
-    """`int(x)` of a traced number: a traced integer, which has no derivative. One that 64 bits
-    don't hold is plain, and guarded."""
+    """`int(x)` of a traced number: a traced integer, which has no derivative. An integer that may
+    not fit into 64 bits is plain, and guarded."""
     number, dtype = value(x), x._aval.dtype
     if x._weak and dtype.kind == "i":
         return x
@@ -145,24 +149,24 @@ def _take_for_granted(condition: Any) -> None:
 
 
 def _largest(name: str, x: int, y: int) -> int:
-    """What the size of a result doesn't exceed if those of the operands don't exceed x and y."""
+    """A bound on the size of a result, for operands whose sizes are at most x and y."""
     if name in ("pow", "lshift") and y > 64:
         return x if x < 2 and name == "pow" else _LARGEST + 1
     return int(GROWTH[name](x, y))
 
 
 def fits(name: str, x: Any, y: Any) -> bool:
-    """Whether 64 bits hold a result, by the bounds of the operands."""
+    """Whether the bounds of the operands show that 64 bits hold a result."""
     return value(x) is not None and _largest(name, bound(x), bound(y)) <= _LARGEST
 
 
 def outgrows(name: str, x: Any, y: Any) -> bool:
-    """Whether an integer result is larger than 64 bits can hold."""
+    """Whether an integer result doesn't fit into 64 bits."""
     return _largest(name, abs(int(value(x))), abs(int(value(y)))) > _LARGEST
 
 
 def size(name: str, x: Any, y: Any) -> int:
-    """A bound of the size of an integer result that doesn't outgrow 64 bits, guarded if need be."""
+    """A bound on the size of an integer result that fits into 64 bits, guarded if needed."""
     most = _largest(name, bound(x), bound(y))
     if most > _LARGEST:
         most = _LARGEST
@@ -171,19 +175,20 @@ def size(name: str, x: Any, y: Any) -> int:
 
 
 def may_vary(x: Any) -> bool:
-    """Whether a traced integer is one of a loop's round, and may be another one in the next."""
+    """Whether a traced integer is computed in a loop's round, and may have another value in the
+    next."""
     operand, fixed = x._read()[0], x._trace.fixed
     return fixed is not None and isinstance(operand, Var) and operand not in fixed
 
 
 def differs(x: Any) -> bool:
-    """Whether a traced integer may be another one in the next round of a loop, or at the next call,
-    as one is that comes of a counter: a guard of its value would hold once."""
+    """Whether a traced integer may have another value in the next round or at the next call, as one
+    computed from a counter has. A guard on its value would fail then."""
     return may_vary(x) or any(map(x._trace.counters.__contains__, _made_of(x)))
 
 
 def _made_of(x: Any) -> Iterator[Operand]:
-    """The integers that one comes of, as far as these are soon found."""
+    """The integers that one is computed from; the search is bounded."""
     waiting = [x._read()[0]]
     for _ in range(_SOON):
         if not waiting:
@@ -198,5 +203,5 @@ _SOON = 50
 
 
 def is_wide(x: Any) -> bool:
-    """Whether this is a plain integer that 64 bits can't hold."""
+    """Whether `x` is a plain integer beyond 64 bits."""
     return type(x) is int and not -(2**63) <= x < 2**63

@@ -1,4 +1,4 @@
-"""The operators of NumPy's arrays and scalars, where they aren't those of ufuncs."""
+"""The operators of NumPy arrays and scalars that differ from ufuncs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tapegrad.primitives.stated import Known
 from tapegrad.tracing.operators.again import alone, binary
 from tapegrad.tracing.operators.complexes import as_float
 
-# The operators of two operands, and those of the right one that Python asks for in their place
+# The binary operators, and the methods of the right operand that Python tries in their place
 _TURNED = {
     **{"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"},
     **{"__eq__": "__eq__", "__ne__": "__ne__"},
@@ -30,9 +30,9 @@ _TURNED = {
 
 
 def _giving_way(name: str) -> Any:
-    """NumPy's operator. What isn't an array, but has a higher priority than one, is asked first, as
-    NumPy asks it: SciPy's sparse matrices. So is an array of a subclass with an operator of its
-    own, as Python asks it."""
+    """NumPy's operator, which yields to some right operands. They are objects that aren't arrays
+    but have a higher priority, as NumPy checks: SciPy's sparse matrices; and arrays of a subclass
+    that overrides the operator, as Python checks."""
     numpys, turned = getattr(NDArrayOperatorsMixin, name), _TURNED[name]
 
     def operator(self: Any, other: Any) -> Any:
@@ -56,7 +56,7 @@ _NUMBERS = frozenset([float, int, bool, np.float64, np.float32, np.ndarray])
 
 
 class _Ufuncs(NDArrayOperatorsMixin):
-    """NumPy's operators of arrays."""
+    """NumPy's array operators."""
 
     __slots__ = ()
 
@@ -66,19 +66,20 @@ for _name in _TURNED:
 
 
 def operators() -> dict[str, Any]:
-    """NumPy's operators of arrays, by name, but for those that differ from its functions."""
+    """NumPy's array operators by name, without those that differ from ufuncs."""
     apart = ("__eq__", "__ne__", "__imatmul__")
     names = [n for n, x in vars(NDArrayOperatorsMixin).items() if callable(x) and n not in apart]
     return {name: getattr(_Ufuncs, name) for name in names}
 
 
 def _again(ufunc: np.ufunc, name: str) -> Any:
-    """NumPy's operator, which is quick where it is applied again."""
+    """NumPy's operator with an inline cache."""
     return binary(ufunc, name, getattr(_Ufuncs, name))
 
 
 def _equality(name: str) -> Any:
-    """`==` or `!=`. What knows no numbers is unequal to all of them: None, a text, an object."""
+    """`==` or `!=`. Objects that can't be compared with numbers are unequal to all: None, a text,
+    an object."""
     numpys = getattr(_Ufuncs, f"__{name}__")
 
     def operator(self: Any, other: Any) -> Any:
@@ -95,7 +96,8 @@ def _equality(name: str) -> Any:
 
 
 def _knows_no_numbers(x: Any) -> bool:
-    """Whether NumPy compares `x` with each element as one object, which answers to no number."""
+    """Whether NumPy compares `x` with each element as one object, whose own comparison with a
+    number isn't implemented."""
     kind: Any = type(x)
     if hasattr(kind, "__array__") or kind.__eq__(x, 1.0) is not NotImplemented:
         return False
@@ -104,12 +106,12 @@ def _knows_no_numbers(x: Any) -> bool:
 
 
 def _repeated(name: str) -> Any:
-    """A product: a sequence repeats itself, by the scalar's `__index__`, if there is one."""
+    """`*`. A sequence is repeated, by the scalar's `__index__` if it has one."""
     numpys = getattr(_Ufuncs, name)
 
     def operator(self: Any, other: Any) -> Any:
         kind = type(other)
-        if kind in _NUMBERS or issubclass(kind, Value):  # as nearly always
+        if kind in _NUMBERS or issubclass(kind, Value):  # nearly always
             return numpys(self, other)
         repeats = all(any(n in vars(c) for c in kind.__mro__) for n in ("__getitem__", "__rmul__"))
         if repeats and not issubclass(kind, np.generic) and not hasattr(kind, "__array__"):
@@ -122,8 +124,9 @@ def _repeated(name: str) -> Any:
 
 
 def _by_pythons(name: str, numpys: Any = None) -> Any:
-    """Where a complex number of Python's is on the left of a np.float64, which is a float to it, it
-    computes itself. Of a text that is on the left of `+` the error is Python's."""
+    """An operator with Python's rules for its left operand. A complex number takes a np.float64 for
+    a float, and computes the result itself. For a text to the left of `+`, Python raises the
+    error."""
     numpys = numpys or getattr(_Ufuncs, name)
 
     def operator(self: Any, other: Any) -> Any:
@@ -137,8 +140,8 @@ def _by_pythons(name: str, numpys: Any = None) -> Any:
 
 
 def power(self: Any, other: Any) -> Any:
-    """A scalar's: that of a boolean is that of an integer; the ufunc's is that of an int8. Two
-    numbers have C's power, whose root isn't the ufunc's."""
+    """`**` of a scalar. A boolean's is that of an integer, where the ufunc computes in int8. For
+    two numbers it is C's pow, whose square root differs from the ufunc's."""
     if self.dtype.kind == "f" and isinstance(other, (float, np.floating)) and other == 0.5:
         dtype = np.result_type(0.0 if self._weak else self.dtype, other)
         return ew.root(self if dtype == self.dtype else self.astype(dtype))
@@ -152,8 +155,8 @@ def power(self: Any, other: Any) -> Any:
 
 
 def _array_power(self: Any, other: Any) -> Any:
-    """An array's: that of booleans to 2 is their square, which is one of int8. Of complex numbers
-    some are short cuts here, which the ufunc doesn't take; as for a traced exponent, Python's."""
+    """`**` of an array. Booleans to the power 2 are squared, in int8. Complex arrays take shortcuts
+    that the ufunc doesn't take, also for a traced Python exponent."""
     kind = self.dtype.kind
     if kind == "b" and type(other) is int and other == 2:
         return np.square(self)
@@ -181,7 +184,7 @@ def _array_power_in_place(self: Any, other: Any) -> Any:
 
 
 def _direct(ufunc: np.ufunc, name: str, in_place: bool = False) -> Any:
-    """NumPy's operator, which for two traced values needn't go through NumPy."""
+    """NumPy's operator, which for two traced values calls `__array_ufunc__` directly."""
     numpys = getattr(_Ufuncs, name)
 
     def operator(self: Any, other: Any) -> Any:
@@ -196,7 +199,7 @@ def _direct(ufunc: np.ufunc, name: str, in_place: bool = False) -> Any:
 
 
 class _Arithmetic:
-    """Mixin of the operators that loops are made of."""
+    """Mixin of the operators that are most frequent in loops."""
 
     __slots__ = ()
     __add__, __radd__ = _again(np.add, "__add__"), _again(np.add, "__radd__")
@@ -211,7 +214,7 @@ class _Arithmetic:
 
 
 class ArrayOperators(_Arithmetic, _Ufuncs):
-    """Mixin of an array's."""
+    """Mixin of an array's operators."""
 
     __slots__ = ()
     __eq__, __ne__ = _equality("eq"), _equality("ne")
@@ -232,7 +235,7 @@ class ArrayOperators(_Arithmetic, _Ufuncs):
 
 
 class ScalarOperators(_Arithmetic):
-    """Mixin of a NumPy scalar's: there is no matrix product, and nothing is changed in place."""
+    """Mixin of a NumPy scalar's operators: without a matrix product and in-place operators."""
 
     __slots__ = ()
 

@@ -1,12 +1,13 @@
-"""The operators of Python's own numbers, where they differ from NumPy's: they raise where those
-have an infinity, or no number; their integers grow where those wrap around; True counts as 1.
+"""The operators of Python's own numbers, where they differ from NumPy's.
 
-An argument that is a Python number stays one in the function (a *weak* tracer), and so does what
-comes of it by Python's operators; what NumPy's functions make of it is NumPy's. What a Python
-number doesn't know (a list, a text, a Fraction) is asked, as Python asks it: that decides by types.
-Where Python would raise, a trace raises; that it doesn't is guarded, so that `except
-ZeroDivisionError` works at later calls. An integer is traced as one of 64 bits: a bound of each
-one's size is known or guarded, and what may not fit is an error.
+They raise errors where NumPy's return infinity or NaN; integers grow where NumPy's wrap around;
+True counts as 1. A Python number among the arguments remains one in the function (a *weak* tracer),
+and so do results of Python operators on it; results of NumPy functions are NumPy's. For other
+operands (a list, a text, a Fraction), the operand's own method decides, as in Python.
+
+Where Python raises an error, the trace raises it; that there is none is guarded, so that `except
+ZeroDivisionError` works at later calls. An integer is traced as one of 64 bits: a bound on its size
+is known or guarded, and a result that may not fit is an error.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ from tapegrad.tracing.operators.sizes import (
 from tapegrad.tracing.operators.strong import power
 from tapegrad.tracing.recording.trace import innermost
 
-_recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
+_recorded = quiet(operator.call)  # Python doesn't warn where NumPy does
 
-# ---- whom a Python number meets
+# ---- kinds of operands
 
 
 def _number(x: Any, asked: str = "") -> Any:
-    """`x` if it is a Python number, plain or traced; of a class derived from one, the number that
-    it is, unless that has a method `asked` of its own. Else None."""
+    """`x` if it is a Python number, plain or traced. An instance of a class derived from a number
+    is converted to that, unless the class overrides the method `asked`. Else None."""
     kind = type(x)
     if kind in _NUMBERS:
         return x
@@ -68,8 +69,8 @@ _NUMBERS = (float, int, complex, bool)
 
 
 def _is_numpys(x: Any) -> bool:
-    """Whether NumPy's operators are asked: for arrays and NumPy's scalars, traced or not, and for
-    what NumPy would make an array of, which is refused there."""
+    """Whether NumPy's operators apply: to arrays and NumPy scalars, traced or not, and to objects
+    that NumPy would convert to an array, which are refused there."""
     kind = type(x)
     if issubclass(kind, (Value, np.ndarray, np.generic)):
         return True
@@ -80,11 +81,11 @@ _Failed = object()
 
 
 def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
-    """`x <name> other`, or the other way round, where `other` is no number that Python's know.
+    """`x <name> other`, or `other <name> x`, where `other` is no number.
 
-    Python asks `other`. If that is written in Python, it is asked about the traced number; if in C,
-    it wouldn't know a tracer, so it is asked here, about the plain number. A sequence on the left
-    is left to Python: it repeats itself by `x.__index__`, in place if need be.
+    The method of `other` decides. If it is written in Python, Python calls it with the tracer; a C
+    method doesn't know tracers, so it is called here with the plain number. A sequence on the left
+    is left to Python, which repeats it by `x.__index__`, in place if needed.
     """
     kind = type(other)
     asked: Any = getattr(kind, f"__{name}__" if reflected else _TURNED[name], None)
@@ -98,7 +99,7 @@ def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
         found = asked(other, plain)
     except TypeError:
         return NotImplemented
-    except Exception as error:  # a division by zero
+    except Exception as error:  # a division by zero, for example
         let_through(error)
         found = _Failed
     if found is NotImplemented:
@@ -115,7 +116,7 @@ def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
 
 
 def _kind(x: Any) -> str:
-    """ "c", "f", "i" or "b", as of dtypes."""
+    """The kind of a number, "c", "f", "i" or "b", as of dtypes."""
     return x.dtype.kind if isinstance(x, Value) else _KINDS[type(x)]
 
 
@@ -123,7 +124,7 @@ _KINDS = {complex: "c", float: "f", int: "i", bool: "b"}
 
 
 def _as_number(x: Any) -> Any:
-    """A boolean as an integer."""
+    """A boolean as an integer; any other number unchanged."""
     if isinstance(x, Value):
         return x._as_integer() if x.dtype.kind == "b" else x  # type: ignore[attr-defined]
     return int(x) if type(x) is bool else x
@@ -133,7 +134,8 @@ def _as_number(x: Any) -> Any:
 
 
 def _both(first: Any, second: Any) -> bool:
-    """`first and second`: if one of them is plain and false, the other needn't be guarded."""
+    """`first and second`. If one is plain and false, the other isn't evaluated, which saves its
+    guard."""
     if isinstance(first, Value):
         first, second = second, first
     return bool(first) and bool(second)
@@ -145,7 +147,7 @@ def check_divisor(x: Any, y: Any) -> None:
 
 
 def _is_fractional(y: Any) -> Any:
-    """Whether an exponent is no whole number; infinities and NaN are none that matter."""
+    """Whether an exponent isn't an integer. Infinities and NaN don't count."""
     if isinstance(y, Value) and y.dtype.kind in "ib":
         return False
     return math.isfinite(y) and y % 1 != 0 if not isinstance(y, Value) else np.floor(y) < y  # type: ignore[call-overload]
@@ -159,11 +161,12 @@ def _check_power(x: Any, y: Any) -> None:
 
 
 class _IsComplex(Exception):
-    """The fractional power of a negative number."""
+    """A power of a negative number with a fractional exponent, which is complex in Python."""
 
 
 def _check_overflow(result: Any, x: Any, y: Any) -> None:
-    """Python's powers of finite numbers are finite."""
+    """Raise Python's error for an infinite power of finite numbers. That it is finite is
+    guarded."""
     if result._trace.idle or result._trace.supposing:
         finite = np.isfinite(result)
         finite._trace.guard(finite, True, "a power that is finite", fixed=True)
@@ -181,7 +184,7 @@ def _check_shift(x: Any, y: Any) -> None:
 
 
 def checked(check: Callable[[Any, Any], None], x: Any, y: Any) -> None:
-    """Make a check; in what isn't called with these values, it is presumed to pass."""
+    """Run a check. In code that isn't called with the present values, it is assumed to pass."""
     trace = innermost((x, y))
     if trace.idle or trace.supposing:
         with trace.presumed():
@@ -204,7 +207,7 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
 
 
 def _by_value(name: str, x: Any, y: Any) -> Any:
-    """What plain Python makes of two integers, which are guarded."""
+    """Python's result for two integers, which are guarded."""
     if any(isinstance(n, Value) and differs(n) for n in (x, y)):
         raise ConversionError(
             f"an integer gets larger than 64 bits can hold{at_line()}. Python's integers have no "
@@ -220,7 +223,7 @@ def _by_value(name: str, x: Any, y: Any) -> Any:
 
 @unobserved
 def _computed(name: str, x: Any, y: Any) -> Any:
-    """What the operator `name` makes of two Python numbers; at least one is traced."""
+    """The result of the operator `name` on two Python numbers, at least one of them traced."""
     if name in _ARITHMETIC:
         x, y = _as_number(x), _as_number(y)
     kinds = _kind(x) + _kind(y)
@@ -238,14 +241,14 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         if known and name in _CHECKS:
             checked(_CHECKS[name], x, y)
     except _IsComplex:
-        if x != -math.inf:  # whose power is a real number
+        if x != -math.inf:  # the power of -inf is real
             return complexes.computed(name, complexes.as_complex(x), y, _recorded)
     if whole and (is_wide(x) or is_wide(y) or (name == "truediv" and not _divides(x, y))):
         return _by_value(name, x, y)
     most = None
     if name == "pow" and known and kinds[1] == "i":
         if type(y) is not int and not (isinstance(y, Value) and differs(y)):
-            y = int(y)  # guarded: an integer decides which code is best
+            y = int(y)  # guarded: the best code depends on an integer exponent
         if not isinstance(x, Value) and not isinstance(y, Value):
             return x**y
         if kinds[0] == "i" and y < 0:
@@ -255,7 +258,7 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         if outgrows(name, x, y):
             return _by_value(name, x, y)
         most = size(name, x, y)
-    of_numbers = np.float_power if name == "pow" and "f" in kinds else None  # which is C's
+    of_numbers = np.float_power if name == "pow" and "f" in kinds else None  # C's pow
     result = _recorded(of_numbers or getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)
     if name == "pow" and known and "f" in kinds:
         _check_overflow(result, x, y)
@@ -265,8 +268,8 @@ def _computed(name: str, x: Any, y: Any) -> Any:
 
 
 def _of_floats(primitive: Any, run: Callable[[float, float], float], x: Any, y: Any) -> Any:
-    """A sum, difference or product of two floats, which never raises; None if they aren't of one
-    trace, or their values aren't known."""
+    """A sum, difference or product of two floats, which never raises an error. None if they are of
+    different traces, or their values are unknown."""
     trace: Any = x._trace if isinstance(x, Value) else y._trace  # type: ignore[attr-defined]
     operands, values = [], []
     for n in (x, y):
@@ -296,7 +299,8 @@ _OF_FLOATS: dict[str, tuple[Any, Callable[[float, float], float]]] = {
 
 
 def _divides(x: Any, y: Any) -> bool:
-    """Whether the quotient of two integers is that of two floats: Python rounds once."""
+    """Whether both integers are exact as floats, so that their quotient is rounded once, as in
+    Python."""
     return bound(x) <= EXACT and bound(y) <= EXACT
 
 
@@ -317,7 +321,7 @@ def _compared(name: str, x: Any, y: Any) -> Any:
 
 
 def _compared_exactly(name: str, n: Any, real: Any) -> Any:
-    """`n <name> real` of a large integer and a float."""
+    """`n <name> real`, for a large integer and a float."""
     if not isinstance(n, Value):
         return _compared_with_float(_turned(name), real, n)
     if not abs(real) < 2.0**63:
@@ -337,8 +341,8 @@ def _compared_exactly(name: str, n: Any, real: Any) -> Any:
 
 
 def _compared_with_float(name: str, real: Any, n: int) -> Any:
-    """`real <name> n` of a traced float and a plain integer: no float lies between n and the float
-    next to it."""
+    """`real <name> n`, for a traced float and a plain integer. No float lies between n and its
+    nearest float."""
     try:
         near = float(n)
     except OverflowError:
@@ -360,7 +364,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 _OF_INTEGERS = ("lshift", "rshift", "and", "or", "xor")
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")
-# What the other operand is asked for
+# The method of the other operand
 _TURNED = {name: f"__r{name}__" for name in (*_ARITHMETIC, "and", "or", "xor", "divmod")} | {
     "lt": "__gt__",
     "gt": "__lt__",
@@ -372,7 +376,7 @@ _TURNED = {name: f"__r{name}__" for name in (*_ARITHMETIC, "and", "or", "xor", "
 
 
 def _binary(name: str) -> list[Any]:
-    """An operator, and its reflected form."""
+    """An operator and its reflected form."""
 
     def form(reflected: bool) -> Any:
         numpys = getattr(NDArrayOperatorsMixin, f"__{'r' if reflected else ''}{name}__")
@@ -387,7 +391,7 @@ def _binary(name: str) -> list[Any]:
             if number is not None:
                 return seen(_computed(name, *((number, self) if reflected else (self, number))))
             if _is_numpys(other):
-                either = getattr(type(other), "_either", False)  # it knows what that gives
+                either = getattr(type(other), "_either", False)  # that class knows the result
                 return NotImplemented if either else numpys(self, other)
             return _met(name, self, other, reflected)
 
@@ -417,7 +421,7 @@ def _unary(name: str) -> Any:
     @unobserved
     def operator(self: Any) -> Any:
         x = _as_number(self)
-        return x if name == "pos" else numpys(x)._as_pythons()  # `+x` is x, the same object
+        return x if name == "pos" else numpys(x)._as_pythons()  # `+x` is x itself
 
     return operator
 
@@ -433,7 +437,7 @@ def _divmod(reflected: bool) -> Any:
 
 
 class _Operators:
-    """Mixin of the operators that all of Python's numbers have."""
+    """Mixin of the operators that all Python numbers have."""
 
     __slots__ = ()
 
@@ -465,7 +469,7 @@ class _Operators:
 
 
 class PythonOperators(_Operators):
-    """Mixin of those that floats and integers have."""
+    """Mixin of the operators of floats and integers."""
 
     __slots__ = ()
 
@@ -476,7 +480,7 @@ class PythonOperators(_Operators):
 
 
 class IntegerOperators(PythonOperators):
-    """Mixin of those that integers have besides."""
+    """Mixin of the operators that only integers have."""
 
     __slots__ = ()
 
@@ -489,7 +493,7 @@ class IntegerOperators(PythonOperators):
 
 
 class ComplexOperators(_Operators):
-    """Mixin of a complex number's."""
+    """Mixin of the operators of complex numbers."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The attributes and methods that arrays and NumPy's scalars have, and their tracers."""
+"""The attributes and methods that tracers share with arrays and NumPy scalars."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def _method(name: str) -> Any:
 
 
 def new_shape(x: Any) -> tuple[int, ...]:
-    """The shape of a traced array. As NumPy's, it is another tuple each time, of other integers."""
+    """The shape of a traced array: a new tuple of new integers each time, as NumPy's."""
     return tuple([n + 0 for n in x._aval.shape])
 
 
 class NumpyAttributes:
-    """Mixin of what NumPy's arrays and scalars have in common."""
+    """Mixin of the attributes that arrays and NumPy scalars have in common."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
 
     def item(self: Any, *args: Any) -> Any:
-        """ndarray's, as a Python number: a boolean is guarded, others stay traced."""
+        """ndarray.item, as a Python number. A boolean is guarded, others stay traced."""
         return seen(dispatch.element(self, args))
 
     def tolist(self: Any) -> Any:
-        """Nested lists of traced Python numbers."""
+        """ndarray.tolist: nested lists of traced Python numbers."""
         return dispatch.number(self) if self.ndim == 0 else [x.tolist() for x in self]
 
     def __floor__(self: Any) -> int:
@@ -56,7 +56,7 @@ class NumpyAttributes:
 
     __getitem__ = reading(lambda self, index: dispatch.getitem(self, index))
 
-    # Those that loops call; the others are found by `__getattr__`.
+    # Those that loops call often; `__getattr__` finds the others.
     all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))
     astype, clip, copy, cumsum = map(_method, ("astype", "clip", "copy", "cumsum"))
     max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
@@ -82,7 +82,7 @@ class NumpyAttributes:
     def imag(self: Any) -> Any:
         if self.dtype.kind == "c":
             return _part_of(self, complexes.imag)
-        zeros = np.zeros_like(self)  # which can't be written to
+        zeros = np.zeros_like(self)  # read-only in NumPy
         return zeros if self._is_scalar() else np.broadcast_to(zeros, self.shape)
 
     @imag.setter
@@ -101,7 +101,7 @@ class NumpyAttributes:
 
     @property
     def base(self: Any) -> Any:
-        """The array that a view is of; of an argument it isn't followed."""
+        """The array that a view belongs to. It isn't known for an argument."""
         unknown = is_passed(self) or not self.size
         if self._root is None and not self._is_scalar() and unknown:
             raise UnsupportedError(
@@ -126,15 +126,15 @@ class NumpyAttributes:
 
     @property
     def __array_interface__(self: Any) -> dict[str, Any]:
-        """Of a traced array NumPy's classes may ask where it begins, to compare that with others.
-        Code in C would take its numbers."""
+        """NumPy's array interface. NumPy's classes may compare the start of a traced array's memory
+        with others'. It is hidden from C code, which would read the memory."""
         asking = sys._getframe(1).f_code.co_filename
         if not (is_numpys_class(asking) and asks_for("__array_interface__")):
             raise AttributeError("__array_interface__")
         return {"shape": self.shape, "data": (_Start(self), False)}
 
     def setflags(self: Any, write: Any = None, align: Any = None, uic: Any = None) -> None:
-        """ndarray's, which locks an array, and unlocks it."""
+        """ndarray.setflags, which locks or unlocks an array."""
         if self._is_constant():
             dispatch.method("setflags", self, write, align, uic)
         elif uic or align or self._is_scalar():
@@ -163,7 +163,7 @@ class NumpyAttributes:
         kind = self.__class__
         if name in dispatch.methods and hasattr(kind, name):
             return partial(dispatch.method, name, self)
-        hidden = name.startswith("__") and name != "__buffer__"  # which C code doesn't ask for
+        hidden = name.startswith("__") and name != "__buffer__"  # C code looks up __buffer__
         if hidden or not hasattr(kind, name):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         found = getattr(kind, name)
@@ -173,14 +173,14 @@ class NumpyAttributes:
 
 
 def _part_of(z: Any, part: Any) -> Any:
-    """A real part of a complex array, which is a view of it."""
+    """The real or imaginary part of a complex array, which is a view of it."""
     become_traced = getattr(z._owner, "_become_traced", None)
-    if become_traced is not None:  # an array that the trace has made
+    if become_traced is not None:  # a made array
         become_traced()
     value = z._read()[1]
     out = part(z)
     if isinstance(value, np.ndarray) or (value is None and out.shape):
-        out._value = None if value is None else chains.shown(part, value)  # it lies as NumPy's
+        out._value = None if value is None else chains.shown(part, value)  # laid out as NumPy's
         chains.show(out, z._owner, (*z._chain, part))
     return out
 
@@ -199,7 +199,7 @@ def _set_part(z: Any, name: str, value: Any) -> None:
 
 
 def laid_out(x: Any) -> Any:
-    """An array as it lies in memory, if that is certain."""
+    """The value of an array, if its memory layout is certain."""
     value = x._read()[1]
     if value is None or (x.ndim > 1 and not x._owner._ordered):
         raise UnsupportedError(
@@ -209,12 +209,12 @@ def laid_out(x: Any) -> Any:
 
 
 def is_passed(x: Any) -> bool:
-    """Whether the memory of an array is, or may be, that of an argument."""
+    """Whether an array has, or may have, the memory of an argument."""
     return x._owner._read()[0] in x._trace.builder.inputs
 
 
 class _Start:
-    """Where the first element of a traced array lies, which is nothing but equal or not."""
+    """The address of a traced array's first element, which can only be compared for equality."""
 
     def __init__(self, x: Any) -> None:
         self._owner, self._at = x._owner, 0
@@ -237,21 +237,21 @@ _LETTERS = {
 
 
 def is_locked(root: Any) -> bool:
-    """Whether the program has locked a traced array, so that it can't be written to."""
+    """Whether the program has made a traced array read-only."""
     if root._is_constant():
         return not root._value.flags.writeable
     return any(known() is root for known in root._trace.locked)
 
 
 def _lock(x: Any, write: Any) -> None:
-    """`x.setflags(write=write)`: of an array that the function has made, and that no other shows a
-    part of. What is made of its memory later can't be written to either."""
+    """`x.setflags(write=write)`, for an array that the function has made and that has no views.
+    Views of it that are made later are read-only, too."""
     if write is None:
         return
     lent = hasattr(type(x._owner), "_loan")
     if x._root is not None or lent or is_passed(x) or chains.views_of(x):
         if caller() == "SciPy" and not write:
-            return  # its own code locks what it won't write to
+            return  # its own code locks arrays that it won't write to
         raise UnsupportedError(
             f"whether an argument, a view, or an array with views may be written to is set"
             f"{at_line()}, which a trace doesn't follow. Leave it out, or start with np.copy(x)"
@@ -270,7 +270,7 @@ def _lock(x: Any, write: Any) -> None:
 
 
 class Flags:
-    """The flags of a traced array: to be read, and one to be set."""
+    """The flags of a traced array. Only `writeable` can be set."""
 
     def __init__(self, flags: Any, x: Any) -> None:
         self._flags, self._x = flags, x
@@ -309,7 +309,7 @@ class Flags:
 
 
 def _refuse(kind: type, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Stands for a method that there is no rule for, until it is called."""
+    """A method without a rule: calling it raises an error."""
     raise refusing(_unsupported(kind, name))
 
 

@@ -1,9 +1,8 @@
-"""What Python takes for granted of a traced value: its truth, an integer, a text, a plain array.
+"""Conversions of tracers to plain values: a truth value, an integer, a text, an array.
 
-An integer or a boolean is guarded. A real number would lose its derivative on the way: a plain
-float or a plain array of it is an error, which the program can't catch. Where a program goes on
-after the error, or a library puts another in its place, it has left the path that plain NumPy
-takes.
+The value of an integer or boolean is guarded. A real number would lose its derivative: converting
+it to a plain float or array is an error that the program can't catch. If the program catches it, or
+a library replaces it by another error, the execution has left the path of plain NumPy.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _tell = unobserved(tell)
 
 
 def _advice() -> str:
-    """What to do instead of what the program is calling."""
+    """The alternative to the call that the program is making."""
     name, advice = called_now()
     if name:
         return f"Instead of {name}, use {advice}"
@@ -44,7 +43,7 @@ class Conversions:
     """Mixin of all tracers."""
 
     __slots__ = ()
-    __pandas_priority__ = 9000  # pandas' operators leave it to those of tracers
+    __pandas_priority__ = 9000  # pandas' operators yield to those of tracers
     _trace: Any
     _value: Any
     _aval: Any
@@ -53,11 +52,11 @@ class Conversions:
         if self._aval.size != 1:
             raise TypeError(f"only an array of one element can be converted to {kind}")
         if self._aval.shape and kind != "bool":
-            float(np.asarray(self._concrete))  # NumPy's own error, where it makes one of it
+            float(np.asarray(self._concrete))  # NumPy's own error, if it raises one
         return np.asarray(self._concrete).reshape(())[()]
 
     def _as_integer(self) -> Any:
-        """Python's True as 1."""
+        """The integer value of a Python boolean."""
         from tapegrad.primitives.elementwise import AsType
 
         return AsType(np.dtype(np.int64))(self)._as_pythons()
@@ -84,7 +83,7 @@ class Conversions:
 
     @unobserved
     def _guarded(self: Any, what: str) -> Any:
-        """The value of a number without a derivative, which is taken for granted from here on."""
+        """The value of a number without a derivative, which is guarded."""
         value = self._scalar_value(what)
         if formats_text():
             check_decision(self._trace, self._read()[0], "a number in a text")
@@ -96,7 +95,7 @@ class Conversions:
 
     @unobserved
     def _guarded_array(self: Any) -> np.ndarray:
-        """Integers or booleans, which are taken for granted from here on."""
+        """The values of integers or booleans, which are guarded."""
         if self._aval.shape == ():
             return np.array(self._guarded("an integer or a boolean in a plain array"))
         found = np.array(self._concrete)
@@ -115,15 +114,15 @@ class Conversions:
         return int(whole._guarded(what))
 
     def _of_complex(self, what: str) -> ConversionError:
-        """The error for a complex number that is to be a real one of Python's."""
+        """The error for converting a complex number to a real Python number."""
         return ConversionError(
             f"a traced complex number was converted to a plain Python number{at_line()}, by "
             f"{what}, which carries no derivative. Use z.real and z.imag"
         )
 
     def _can_be_plain(self: Any) -> bool:
-        """Whether a real number can be taken for granted: played and compiled code have the same
-        bits, and it stands for one call."""
+        """Whether a real number can be guarded by its value: played and compiled code compute the
+        same bits, and it has one value in each call."""
         return self._stands_for_one() and is_exact(self._trace, self._read()[0])
 
     def _stands_for_one(self: Any) -> bool:
@@ -134,8 +133,9 @@ class Conversions:
         return value is not None and may_decide(trace, operand)
 
     def _taken_for_plain(self: Any, why: str) -> Any:
-        """The value of a real number, where it or all that it is computed of can be taken for
-        granted, as it is: `why` says why nothing is differentiated by that. None if it can't."""
+        """The value of a real number where it can be assumed. The values that it is computed from
+        are guarded; `why` is the error for differentiating with respect to them. None if it can't
+        be assumed."""
         from tapegrad.primitives.views import Reshape
 
         trace, operand = self._trace, self._read()[0]
@@ -148,7 +148,7 @@ class Conversions:
 
     @unobserved
     def _as_plain(self: Any, what: str) -> Any:
-        """The value of such a number, which is guarded."""
+        """The guarded value of a real number for which `_can_be_plain` holds."""
         self._trace.check_alive()
         value = self._scalar_value("float")
         self._trace.guard(self._as_scalar(), value, what)
@@ -156,7 +156,7 @@ class Conversions:
 
     def __array__(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
-        if not args and not kwargs and asks_for("__array__"):  # a program does, and no code in C
+        if not args and not kwargs and asks_for("__array__"):  # called by a program, not in C
             return dispatch.with_bare(lambda x: x, self)
         if self._aval.dtype.kind in "iub" and not (self._aval.shape and self._trace.opaque):
             return np.array(self._guarded_array(), *args[:1])
@@ -182,7 +182,7 @@ class Conversions:
         )
 
     def _assigned(self) -> ConversionError:
-        """The error for `a[k] = self` where `a` is a plain array, or one of SciPy's matrices."""
+        """The error for `a[k] = self` where `a` is a plain array, or a SciPy matrix."""
         if caller() == "SciPy":
             return self._trace.refused(
                 ConversionError(
@@ -215,8 +215,8 @@ class Conversions:
         return self._text(format, spec)
 
     def _text(self: Any, made: Callable[..., str], *spec: str) -> str:
-        """The text that plain Python makes of the value. One that isn't there yet, or that is left
-        over from a trace, is said to be what it is."""
+        """The text of the value, as in plain Python. A value that is unknown, or left over from
+        another trace, is shown as a tracer."""
         known = len(self._trace.shown)
         _tell(self)
         value = self._value if may_decide(self._trace, self._read()[0]) else None
@@ -225,7 +225,7 @@ class Conversions:
             return f"Tracer({self._aval}{found})"
         value = self._concrete
         if self._weak:
-            if self._trace.mixed:  # what comes of numbers that may be NumPy's may be NumPy's
+            if self._trace.mixed:  # a number computed from mixed ones may be NumPy's
                 self._trace.reconsidered = True
             value = np.asarray(value).item()
         text = made(value, *spec)
@@ -241,7 +241,8 @@ class Conversions:
 
 
 class AsReal:
-    """Mixin of what Python takes for an integer or a float: of all but its own complex numbers."""
+    """Mixin of values that Python converts to an integer or a float: all except Python's complex
+    numbers."""
 
     __slots__ = ()
 
@@ -264,8 +265,9 @@ class AsReal:
 
     @unobserved
     def _plain_float(self: Any, by: str = "") -> float:
-        """The plain number, which carries no derivative. Where it goes `by` a function in C, or by
-        SciPy, it is guarded, and an error if anything is differentiated by it."""
+        """The plain number, without a derivative. If the conversion is for a C function (`by`) or
+        for SciPy, the number is guarded, and it is an error to differentiate with respect to it;
+        otherwise the conversion is an error."""
         named = by
         scipy = not named and caller() == "SciPy"
         if scipy:
@@ -301,7 +303,7 @@ class AsReal:
 
 
 class AsIndex:
-    """Mixin of what Python and NumPy take for an index."""
+    """Mixin of values that Python and NumPy accept as an index."""
 
     __slots__ = ()
 
@@ -314,7 +316,7 @@ class AsIndex:
 
 
 class Rounds:
-    """Mixin of NumPy's scalars that `round` takes."""
+    """Mixin of NumPy scalars that support `round`."""
 
     __slots__ = ()
 
@@ -325,7 +327,7 @@ class Rounds:
 
 
 class Complexes:
-    """Mixin of arrays and of NumPy's complex scalars."""
+    """Mixin of arrays and NumPy's complex scalars."""
 
     __slots__ = ()
 

@@ -1,15 +1,16 @@
-"""Numbers that are Python's on one side of a branch and NumPy's on the other, or an integer on one.
+"""Numbers of varying type: Python floats on one side of a branch and NumPy scalars on the other, or
+integers on one side.
 
     if s < 0:
-        s = 0.0        # Python's
+        s = 0.0         # a Python float
     else:
-        s = s + x[t]   # NumPy's: x is an array
+        s = s + x[t]    # a NumPy scalar: x is an array
 
-What such a number is, is known at each call alone. In nearly everything it makes no difference: one
-of these has the methods of NumPy's, and with Python's numbers it gives another one of these. Where
-it does make one, the trace is made again, and that branch is a guard: where Python would raise an
-error, as in a division by zero, and wherever there are floats of other sizes, to which Python's
-adapt and NumPy's don't. One that may be an integer, with integers alone, gives another such one.
+The type is known only at each call. It rarely matters: such a tracer has the methods of NumPy
+scalars, and an operator on it and a Python number returns another one. Where the type matters, the
+trace is repeated with a guard on the branch: where Python would raise an error, as for a division
+by zero, and with floats of other sizes, to which Python floats adapt and NumPy's don't. A number
+that may be an integer, combined with integers only, is another one of its kind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, kind_of
 
 _NUMPYS: Any = kind_of(None, Aval((), np.dtype(np.float64)))
 _PYTHONS = (float, int, bool)
-_DTYPES = (type, np.dtype, str)  # what tells of one
+_DTYPES = (type, np.dtype, str)  # arguments that name a type
 _set_class = vars(object)["__class__"].__set__
 
 
@@ -38,13 +39,13 @@ def _may_be_pythons(x: Any) -> bool:
 
 
 def _long(name: str) -> Any:
-    """The operator, as NumPy finds its result."""
+    """The operator with NumPy's result."""
     numpys = getattr(NDArrayOperatorsMixin, name)
 
     def operator(self: Any, other: Any) -> Any:
         known = _may_be_pythons(other)
         if not known and not isinstance(other, (Value, np.ndarray, np.generic)):
-            self._trace.reconsider()  # an object decides by types
+            self._trace.reconsider()  # the object's operators depend on types
         found = numpys(self, other)
         if known:
             _set_class(found, _class_of(self, other))
@@ -58,7 +59,7 @@ def _again(ufunc: np.ufunc, name: str) -> Any:
 
 
 def _checked(name: str) -> Any:
-    """An operator by which Python raises errors, where NumPy doesn't."""
+    """An operator for which Python raises errors, and NumPy doesn't."""
     numpys, reflected = _long(name), name.startswith("__r")
 
     @unobserved
@@ -102,12 +103,12 @@ def _apart_reflected(self: Any, other: Any) -> Any:
 
 
 def _whole(self: Any, *others: Any) -> Any:
-    """What integers alone have."""
+    """An operation that only integers have."""
     self._trace.reconsider()
 
 
 class EitherTracer(_NUMPYS):
-    """A traced float of which only a call knows whether it is Python's or NumPy's."""
+    """A traced float that is a Python float in some calls and a NumPy scalar in others."""
 
     __slots__ = ()
     _either = 1
@@ -137,7 +138,7 @@ class EitherTracer(_NUMPYS):
 
 
 def _of_integers(name: str) -> Any:
-    """An operator that gives floats a zero with a sign, which integers don't have."""
+    """An operator whose result may be -0.0, which integers don't have."""
     of_floats = getattr(EitherTracer, name)
 
     @unobserved
@@ -156,7 +157,7 @@ def _is_positive(x: Any) -> bool:
 
 
 class IntegerOrFloat(EitherTracer):
-    """One that may be an integer, too: Python's, or NumPy's if a function of NumPy's made it."""
+    """A number that may also be an integer: Python's, or NumPy's if a NumPy function made it."""
 
     __slots__ = ()
     _either = 2
@@ -189,41 +190,42 @@ EitherTracer.__invert__ = _whole
 
 
 def check_elements(xs: Iterable[Any]) -> None:
-    """Values are about to be put in an array, which is one of integers if all of them are."""
+    """Check the elements of a new array, which has an integer dtype if all elements are
+    integers."""
     for x in xs:
         if isinstance(x, IntegerOrFloat):
             x._trace.reconsider()
 
 
 def as_either(x: Any, either: int) -> Any:
-    """This number, which was just made, as one that may be Python's, or an integer: see
-    `Tracer._either`."""
+    """`x`, a new tracer, as a number of varying type; see `Tracer._either`."""
     if either:
         _set_class(x, CLASSES[either])
     return x
 
 
 def _class_of(*operands: Any) -> type:
-    """What an operator gives of numbers that may all be Python's."""
+    """The class of an operator's result for numbers that may all be Python's."""
     return EitherTracer if any(map(_is_real, operands)) else IntegerOrFloat
 
 
 def _is_real(x: Any) -> bool:
-    """Whether this and an integer are a float or complex number together."""
+    """Whether `x` combined with an integer is a float or complex number."""
     if isinstance(x, (Tracer, np.ndarray, np.generic)):
         return not isinstance(x, IntegerOrFloat) and x.dtype.kind in "fc"
     return type(x) in (float, complex)
 
 
 def _is_single(x: Any) -> bool:
-    """Whether Python's floats adapt to this plain array or number."""
+    """Whether `x` is a plain array or NumPy scalar of another precision, to which Python floats
+    adapt."""
     plain = isinstance(x, (np.ndarray, np.generic))
     plain = plain and (not isinstance(x, Tracer) or x._is_constant())
     return plain and x.dtype.kind in "fc" and x.dtype not in (np.float64, np.complex128)
 
 
 def makes_a_difference(tape: Tape) -> bool:
-    """Whether there are floats of another size on a tape, also among what it has captured."""
+    """Whether a tape has floats of another size, including captured ones."""
     values = [x for call in tape.calls for x in (*call.operands, *call.outs)]
     if any(x.dtype.kind in "fc" and x.dtype != np.float64 for x in (*tape.inputs, *values)):
         return True

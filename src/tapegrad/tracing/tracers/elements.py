@@ -1,9 +1,9 @@
-"""Elements of arrays of one axis, read and written: what most loops do most of the time.
+"""Reads and writes of elements of one-dimensional arrays: the most frequent operations of loops.
 
-`x[k]` and `x[k] = y`, for a number k of Python's, are recorded here where there is nothing else to
-think of: elements are known, what is written to is no view, and `y` is a scalar of its dtype. All
-else goes the long way (`frontend.indexing.indexing`, `frontend.indexing.scattering`), which comes
-to the same calls.
+`x[k]` and `x[k] = y`, for a Python integer k, are recorded here in the simple case: the elements
+are known, the written array is no view, and `y` is a scalar of its dtype. All other cases use the
+general code (`frontend.indexing.indexing`, `frontend.indexing.scattering`), which records the same
+calls.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.operators.again import made, seen
 from tapegrad.tracing.recording.layout import laid_out_like
 
-MOST = 10_000  # indices, and types, that are held
+MOST = 10_000  # entries of each cache
 _getframe, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace
 _READS: dict[int, GetItem] = {}
 _WRITES: dict[int, SetItem] = {}
-# By the ids of arrays' types, which are held: the type of an element, and its tracers' class
+# By the id of an array's type, which is kept alive: the type of an element, and its tracer's class
 _ELEMENTS: dict[int, tuple[Aval, Aval, type]] = {}
 
 
 def note_element(whole: Aval, aval: Aval, cls: type) -> None:
-    """Elements of arrays of the type `whole`, of one axis, are scalars of this type and class."""
+    """Cache the type and class of the elements of one-dimensional arrays of the type `whole`."""
     if len(_ELEMENTS) >= MOST:
         _ELEMENTS.clear()
     _ELEMENTS[id(whole)] = whole, aval, cls
 
 
 def _at(views: dict[int, Any], kind: Any, k: int) -> Any:
-    """`kind((k,))`, of which there is one."""
+    """The primitive `kind((k,))`, from the cache `views`."""
     view = views.get(k)
     if view is None:
         if len(views) >= MOST:
@@ -48,12 +48,12 @@ def _at(views: dict[int, Any], kind: Any, k: int) -> Any:
 
 
 def reading(numpys: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`__getitem__`; `numpys` goes the long way."""
+    """`__getitem__`, with `numpys` as the general case."""
 
     def __getitem__(self: Any, index: Any) -> Any:
         if following.unwatched:
             return seen(numpys(self, index))
-        follower = _gettrace()  # as `unobserved`, without a call
+        follower = _gettrace()  # inlined `unobserved`, which saves a call
         if follower is not None:
             here = following.observer
             if here is None or follower is not here.follower or here.enters:
@@ -74,7 +74,7 @@ def reading(numpys: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def writing(numpys: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
-    """`__setitem__`; `numpys` goes the long way."""
+    """`__setitem__`, with `numpys` as the general case."""
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         follower = _gettrace()
@@ -95,7 +95,7 @@ def writing(numpys: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any]
 
 
 def _read(x: Any, k: int, frame: Any) -> Any:
-    """`x[k]`; None if that isn't plain."""
+    """`x[k]`; None if it isn't the simple case."""
     trace, root, value, whole = x._trace, x._root, x._value, x._aval
     known = _ELEMENTS.get(id(whole))
     if (
@@ -119,7 +119,7 @@ def _read(x: Any, k: int, frame: Any) -> Any:
 
 
 def _written(x: Any, k: int, given: Any, frame: Any) -> bool:
-    """`x[k] = given`, if that is plain."""
+    """Do `x[k] = given` in the simple case. Returns whether it was done."""
     trace, value, whole = x._trace, x._value, x._aval
     known = _ELEMENTS.get(id(whole))
     if (

@@ -1,5 +1,5 @@
-"""Notes on errors of Python's and of libraries in C, where it is a traced value that they can't
-take: what the user's program was calling, why it can't work here, and what to do."""
+"""Notes on errors of Python and C libraries caused by a traced value: the user's call, why it can't
+work, and what to do."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.program.source import at_line, is_users, is_users_path
 from tapegrad.tracing.tracers.instead import callee, is_foreign, text_at
 
-# Libraries with arrays of their own, and NumPy under a name of theirs
+# Libraries with their own arrays, and their name for NumPy
 _OTHERS = {"jax": "jax.numpy", "torch": "torch", "tensorflow": "tf", "autograd": "autograd.numpy"}
 _WANTS_AN_ARRAY = re.compile(r"(expect|requir|must be|argument|convert|\bgot\b|\bnot\b).*ndarray")
 _MEMORY = re.compile(r"__array_(interface|struct)__")
 
 
 def explain(error: BaseException, request: Request) -> None:
-    """Add a note to an error that the function has raised, if a traced value may be the reason."""
+    """Add a note to an error of the function, if a traced value may be its cause."""
     note = _note(error, request)
     known = [text.startswith("tapegrad: ") for text in getattr(error, "__notes__", ())]
     if note and not any(known):
@@ -30,7 +30,7 @@ def explain(error: BaseException, request: Request) -> None:
 
 
 def explain_call(error: BaseException, f: Any) -> None:
-    """The same to an error of a package's function in C that is passed a traced value."""
+    """The same for an error of a package's C function that was called with a traced value."""
     if isinstance(error, TapegradError):
         return
     error.add_note(

@@ -1,11 +1,11 @@
-"""Hashes of traced numbers: what Python looks up in a dict or a set, it takes for granted.
+"""Hashes of traced numbers, for dicts, sets and caches.
 
 An integer that is looked up (`table[n]`, `n in {1, 2}`, `table.get(n)`) is guarded. One that is
-kept, as a key of a dict or in the table of functools.lru_cache, would outlive its trace. What is
-found under a real number has no derivative, though it was computed from that number: it is a
-constant. So a real number may only be asked for, by `x in {0.0, 1.0}`. Where the program doesn't
-catch the error, the trace is made again with plain numbers for keys (`plain_key`), which are
-guarded, and an error if anything is differentiated by them.
+stored, as a key of a dict or in the table of functools.lru_cache, would outlive its trace, which is
+an error. A value found under a real number has no derivative, although it depends on the number. So
+a real number may only be tested, by `x in {0.0, 1.0}`. If the program doesn't catch the error, the
+trace is repeated with plain numbers for keys (`plain_key`). They are guarded, and it is an error to
+differentiate with respect to them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if si
 
 
 def hash_of(x: Any) -> int:
-    """The hash of a tracer whose value is looked up, guarded; an error for any other."""
+    """The hash of a traced number that is looked up, which is guarded; an error in any other
+    use."""
     if not x._is_scalar():
         raise TypeError(f"unhashable type: 'numpy.ndarray'{at_line()}")
     x._trace.check_alive()
@@ -44,28 +45,30 @@ def hash_of(x: Any) -> int:
         fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
     error = ConversionError(f"{_kept(x)}, and would be kept there when the trace is over. {fix}")
     error.notes = () if whole else notes_about(x)
-    error.may_be_caught = True  # by what remembers results, and computes them then
+    error.may_be_caught = True  # by a cache of results, which then computes them
     raise error
 
 
 def notes_about(x: Any) -> tuple[tuple[set[int], int], ...]:
-    """With what a trace is made again that has failed here, since a real number isn't plain."""
+    """The fact with which a failed trace is repeated: the instruction at which a real number has to
+    be plain."""
     o = following.observer
     return ((places(o.code, BARE), _site()),) if o is not None and x._stands_for_one() else ()
 
 
 def needs_plain() -> bool:
-    """Whether a trace has failed so, at the instruction that runs."""
+    """Whether an earlier trace has failed at the current instruction, since it needs a plain
+    number."""
     o = following.observer
     known = places(o.code, BARE) if o is not None else ()
     return bool(known) and _site() in known
 
 
 def plain_key(x: Any) -> float | None:
-    """A traced real number as a plain one, in the traces of functions that need that."""
+    """The guarded plain value of a traced real number, at instructions that need it; else None."""
     if not needs_plain() or x._read()[1] is None:
         return None
-    if np.isnan(x._read()[1]):  # which is found as the same object alone
+    if np.isnan(x._read()[1]):  # a NaN is found only as the same object
         return None
     fix = (
         "What is found by it has no derivative with respect to it. If it needs none, make the key "
@@ -76,7 +79,7 @@ def plain_key(x: Any) -> float | None:
 
 
 def _site() -> int:
-    """The instruction of the user's program that runs, of all that there are."""
+    """A key of the current instruction of the user's program."""
     frame = next(user_frames(), None)
     return -1 if frame is None else hash((frame.f_code, frame.f_lasti))
 
@@ -89,13 +92,13 @@ def _kept(x: Any) -> str:
 
 
 def _asks() -> bool:
-    """Whether the user's program is in the middle of `x in table`."""
+    """Whether the user's program is evaluating `x in table`."""
     frame = next(user_frames(), None)
     return frame is not None and _operation(frame)[0] == "CONTAINS_OP"
 
 
 def _looks_up() -> bool:
-    """Whether it is in the middle of `table[x]` or `table.get(x)`."""
+    """Whether the user's program is evaluating `table[x]` or `table.get(x)`."""
     frame = next(user_frames(), None)
     if frame is None:
         return False
@@ -108,6 +111,6 @@ def _looks_up() -> bool:
 
 
 def _operation(frame: FrameType) -> tuple[str, int]:
-    """The instruction that a frame is at, and its argument."""
+    """The current instruction of a frame, and its argument."""
     code, at = frame.f_code.co_code, max(frame.f_lasti, 0)
     return dis.opname[code[at]], code[at + 1]

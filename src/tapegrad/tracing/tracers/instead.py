@@ -1,8 +1,9 @@
-"""What to use instead of what can't be traced: NumPy's public names that are refused.
+"""Alternatives to NumPy's public names that are refused.
 
 Each public name of NumPy is in one of four classes: with a derivative; derivative zero; evaluated
-without a derivative; refused, with what to use instead. Those of the last are declared here, and
-their errors say it; docs/numpy.md shows all, and tests hold each name against its class.
+without a derivative; refused, with an alternative. The refused ones are declared here, and errors
+name their alternatives. docs/numpy.md lists all names, and tests compare each name with its
+class.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ REFUSED: dict[str, dict[str, str]] = {
 
 
 def declared() -> Iterator[tuple[str, str, str]]:
-    """Each refused name, what has it, and what to use instead."""
+    """(module or class, name, alternative) of each refused name."""
     for home, names in REFUSED.items():
         for several, advice in names.items():
             for name in several.split():
@@ -66,24 +67,24 @@ def _module(home: str) -> Any:
 
 @functools.cache
 def _by_identity() -> dict[int, tuple[str, str]]:
-    """The names and advice by functions and types, which NumPy holds for good."""
+    """(name, alternative) of refused functions and types by id. NumPy keeps them alive."""
     found: dict[int, tuple[str, str]] = {}
     for home, name, advice in declared():
         f = original_of(getattr(_module(home), name, None))
         if f is None or home in ("np.ndarray", "np.generic"):
             continue
-        if id(f) not in found or name == f.__name__:  # it may have several
+        if id(f) not in found or name == f.__name__:  # a function may have several names
             found[id(f)] = f"{home}.{name}", advice
     return found
 
 
 def is_refused(f: Any) -> bool:
-    """Whether a function of NumPy's is declared to be."""
+    """Whether a NumPy function is declared as refused."""
     return id(f) in _by_identity()
 
 
 def use(f: Any) -> str:
-    """What an error says to use instead of a function of NumPy's."""
+    """The alternative to a NumPy function, as errors show it."""
     if getattr(f, "__name__", "").endswith(" (vectorized)"):
         f = np.frompyfunc
     advice = _by_identity().get(id(f), ("", ""))[1]
@@ -91,18 +92,18 @@ def use(f: Any) -> str:
 
 
 def use_for(name: str) -> str:
-    """The same for a method or attribute of arrays."""
+    """The alternative to a method or attribute of arrays, as errors show it."""
     advice = next((a for h, n, a in declared() if h == "np.ndarray" and n == name), "")
     return f"Use {advice}" if advice else "Use a NumPy function that has a rule"
 
 
-# ---- what doesn't ask its arguments, and converts them
+# ---- functions that convert their arguments without dispatching
 
 
 @unobserved
 def called_now() -> tuple[str, str]:
-    """What the user's program is calling, of NumPy's or in a package's C code, and what to use
-    instead; empty texts if that isn't known, or it isn't refused."""
+    """The function of NumPy or of a package's C code that the user's program is calling, and its
+    alternative. Empty texts if it is unknown or not refused."""
     frame = next(user_frames(), None)
     f = None if frame is None or frame.f_lasti < 0 else original_of(callee(frame, frame.f_lasti))
     known = _by_identity()
@@ -112,15 +113,15 @@ def called_now() -> tuple[str, str]:
 
 
 def is_foreign(f: Any) -> bool:
-    """Whether this is an installed package's, in C."""
-    from tapegrad.observe.operands import plainness  # which asks for what is here
+    """Whether `f` is a C function of an installed package."""
+    from tapegrad.observe.operands import plainness  # that package imports this module
 
     return callable(f) and plainness.is_foreign(f) and not is_scipys_own(f)
 
 
 def callee(frame: FrameType, at: int) -> Any:
-    """What the call or subscript that a frame is at goes to, where that is a name, or attributes of
-    modules: the instructions that begin where the call begins in the text, and fetch it."""
+    """The function that the current call or subscript of a frame refers to, if it is a name or an
+    attribute of modules. Its instructions start where the call starts in the source."""
     steps = [k for k in instructions_of(frame.f_code) if k.offset <= at]
     now = steps.pop()
     if now.positions is None or now.positions.col_offset is None:
@@ -135,7 +136,7 @@ def callee(frame: FrameType, at: int) -> Any:
         if made or not step.opname.startswith(("LOAD_", "CALL")):
             return None
         if step.opname.startswith("CALL"):
-            made = True  # `np.vectorize(f)(x)` calls what that makes
+            made = True  # `np.vectorize(f)(x)` calls the result of a call
         else:
             names.append(str(step.argval))
     if not names:
@@ -150,14 +151,14 @@ def callee(frame: FrameType, at: int) -> Any:
 
 @unobserved
 def call_text() -> str:
-    """The call that the user's program is at, as it is written there, in a few words; an empty text
-    if that isn't known. Where one line has several lambdas, the line doesn't tell."""
+    """The source text of the user's current call, if it is short; else an empty text. It
+    distinguishes several lambdas in a line."""
     frame = next(user_frames(), None)
     return "" if frame is None or frame.f_lasti < 0 else text_at(frame.f_code, frame.f_lasti)
 
 
 def text_at(code: CodeType, at: int) -> str:
-    """The part of a line that an instruction comes from."""
+    """The part of a source line that an instruction was compiled from."""
     first, last, start, end = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     if first is None or first != last or start is None or end is None:
         return ""

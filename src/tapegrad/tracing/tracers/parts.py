@@ -1,5 +1,5 @@
-"""Parts of arrays that integers and slices say, read and written: what `tracer.record` and writes
-come to where elements are known, which is nearly always."""
+"""Fast paths for parts of arrays by integers and slices: the reads of `tracer.record` and the
+writes of `Tracer._write`, for known elements, which is nearly always the case."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def part(view: GetItem, x: Tracer) -> Tracer:
 
 
 def put(view: SetItem, x: Tracer, y: Any) -> None:
-    """`x` gets the elements of `y`, a tracer or a number that fits."""
+    """Assign `y`, a tracer or a number that fits, to the part `view` of `x`."""
     trace = x._trace
     if x._root is None:
         x._let_be_written()

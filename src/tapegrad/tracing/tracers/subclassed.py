@@ -1,12 +1,11 @@
-"""What stands for arrays of subclasses of ndarray that are written in Python.
+"""Tracers of arrays of subclasses of ndarray that are written in Python.
 
-For each such class there is a class of tracers, made when it is first needed. It derives from
-`SubclassTracer` as the user's class does from ndarray, by way of the same classes, and has the same
-functions, properties and attributes: what `super()` leads to is the traced array's own method. For
-that, `observe.operands.replacing` puts the tracers' class in the place of the user's where `super`
-is asked.
+Each such class has a class of tracers, made on first use. It derives from `SubclassTracer` as the
+user's class derives from ndarray, through the same classes, and has the same functions, properties
+and attributes. `super()` leads to the traced array's own method: `observe.operands.replacing`
+replaces the user's class by the tracers' class in calls of `super`.
 
-How NumPy's functions treat such an array is found from NumPy: see `frontend.numpy.subclasses`.
+NumPy's functions treat such arrays as NumPy does: see `frontend.numpy.subclasses`.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
 
 def _attribute(name: str) -> Any:
-    """An attribute that is an array, of the subclass or not, as NumPy has it."""
+    """An attribute that is an array, of the class that NumPy returns."""
     return property(lambda self: dispatch.attribute(name, self))
 
 
 class SubclassTracer(ArrayTracer):
     """A traced array of a subclass of ndarray, `_subclass`."""
 
-    __slots__ = ("_laid",)  # the flags of an array that NumPy has made on the way
+    __slots__ = ("_laid",)  # the flags of an intermediate array of NumPy's
 
     def __new__(kind, *args: Any, **kwargs: Any) -> Any:
-        """Made by a library that has asked for the type of such an array."""
+        """Called by a library that has read the type of a traced array."""
         return kind._subclass(*args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -60,7 +59,7 @@ class SubclassTracer(ArrayTracer):
         return super()._read()
 
     def _as_numpys(self, name: str) -> Any:
-        """A method, as an ndarray has it."""
+        """A method as ndarray has it, without the subclass's override."""
         own = getattr(SubclassTracer, name, None)
         return ArrayTracer.__getattr__(self, name) if own is None else partial(own, self)
 
@@ -82,7 +81,7 @@ class SubclassTracer(ArrayTracer):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         to: Any = self
-        if _gives_a_view(index, self.ndim):  # then NumPy takes `self[index]`, and writes to that
+        if _gives_a_view(index, self.ndim):  # then NumPy evaluates `self[index]` and writes to it
             hook = type(self).__getitem__
             own = hook is SubclassTracer.__getitem__
             to = self[index] if own else users(hook, self)(self, index)
@@ -117,7 +116,7 @@ class SubclassTracer(ArrayTracer):
 
 
 def _gives_a_view(index: Any, ndim: int) -> bool:
-    """Whether `x[index]` is a view to NumPy: neither an element, nor what arrays choose."""
+    """Whether `x[index]` is a view in NumPy: neither an element, nor the result of index arrays."""
     parts = index if isinstance(index, tuple) else (index,)
     numbers = [p for p in parts if not (p is None or p is ... or isinstance(p, slice))]
     if any(isinstance(p, (np.ndarray, bool, np.bool_)) for p in numbers):
@@ -127,7 +126,7 @@ def _gives_a_view(index: Any, ndim: int) -> bool:
     return not (len(parts) == 1 and parts[0] is ...) and not len(numbers) == len(parts) == ndim
 
 
-# They keep what they came to at a place in the code, of arrays of NumPy's own.
+# These cache their last call at each place of the code, for base ndarrays.
 for _name, _operator in operators().items():
     setattr(SubclassTracer, _name, _operator)
 
@@ -149,7 +148,7 @@ def refused(kind: Any, why: str) -> Any:
 
 
 def check_stays(x: Any, where: str) -> None:
-    """An error for an array of a subclass that goes where one of NumPy's own would come of it."""
+    """Raise an error for an array of a subclass in a place where its class would be lost."""
     if isinstance(x, SubclassTracer):
         way = "x.filled(value)" if _may_be_masked(x._subclass) else "np.asarray(x)"
         raise refusing(
@@ -161,12 +160,12 @@ def check_stays(x: Any, where: str) -> None:
 
 
 def _may_be_masked(kind: type) -> bool:
-    """Whether it is `np.ma`'s class, which nobody has before that was loaded."""
+    """Whether a class derives from `np.ma.MaskedArray`, if that is loaded."""
     return issubclass(kind, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 
 def check_has_value(x: Any, of: str) -> None:
-    """An error for a masked element, or what may be one, that a function returns."""
+    """Raise an error for a returned element or array with a mask."""
     held = type(x).__dict__.get("_subclass") if isinstance(x, Tracer) else type(x)
     if held is None or not _may_be_masked(held):
         return
@@ -180,13 +179,13 @@ def check_has_value(x: Any, of: str) -> None:
 
 
 def _above(kind: type) -> list[type]:
-    """The classes from a subclass down to ndarray, as Python looks for attributes."""
+    """The classes from a subclass up to ndarray, in the order of attribute lookup."""
     mro = kind.__mro__
     return [*mro[: mro.index(np.ndarray)]]
 
 
 def _is_plain(name: str, x: Any) -> bool:
-    """Whether a property of NumPy's own classes is read as an ndarray's is."""
+    """Whether a property of NumPy's own classes reads like that of ndarray."""
     f = getattr(x, "fget", None)
     own = type(f) is FunctionType and is_numpys_class(f.__code__.co_filename)
     return own and name in _TYPES
@@ -196,7 +195,7 @@ _TYPES = ("shape", "dtype")
 
 
 def own_names(kind: type) -> dict[str, Any]:
-    """What a subclass does in a way of its own of what an ndarray does: by name, what is found."""
+    """The attributes of ndarray that a subclass overrides, by name."""
     found: dict[str, Any] = {}
     for base in _above(kind):
         for name, x in vars(base).items():
@@ -213,7 +212,7 @@ def _is_numpys(kind: type) -> bool:
 
 
 def _objection(kind: type) -> str:
-    """Why a subclass isn't followed; nothing if it is."""
+    """The reason why a subclass isn't followed; empty if it is."""
     names = {name for base in _above(kind) for name in vars(base)}
     for base in _above(kind):
         if _is_numpys(base):
@@ -233,12 +232,13 @@ def _objection(kind: type) -> str:
 
 
 def is_followed(kind: Any) -> bool:
-    """Whether arrays of this class, which may be ndarray, are."""
+    """Whether arrays of this class, which may be ndarray, are followed."""
     return not _objection(kind)
 
 
 class _OfClass:
-    """A class method of the user's class: it is passed that, and not the tracers'."""
+    """A class method of the user's class, which is called with that class, and not with the
+    tracers'."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -248,17 +248,17 @@ class _OfClass:
 
 
 def _own_part(name: str, x: Any) -> Any:
-    """A part of the user's class, as the tracers' class has it."""
+    """An attribute of the user's class, adapted to the tracers' class."""
     if type(x) is classmethod:
         return _OfClass(name)
-    if type(x) is property and name in _TYPES:  # which tapegrad reads itself
+    if type(x) is property and name in _TYPES:  # tapegrad reads these itself
         own: Any = getattr(ArrayTracer, name)
         return x.getter(lambda self: (own if asks_itself() else x).__get__(self))
     return x
 
 
 def _getter(users: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """`__getattr__`, which Python asks for what isn't there."""
+    """The user's `__getattr__`, which Python calls for missing attributes."""
 
     def __getattr__(self: Any, name: str) -> Any:
         if hasattr(np.ndarray, name):
@@ -269,13 +269,13 @@ def _getter(users: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
 
 
 class _Made:
-    """A class of tracers, and what its original had when it was made."""
+    """A class of tracers, and the attributes of the user's class when it was made."""
 
     def __init__(self, kind: type, tracers: type, seen: list[tuple[Any, ...]]) -> None:
         self.kind, self.tracers, self.seen = kind, tracers, seen
 
 
-MOST = 1000  # classes that are held
+MOST = 1000  # classes in the cache
 _made: dict[type, _Made] = {}
 
 
@@ -288,7 +288,7 @@ def tracers_of(kind: Any) -> Any:
 
     Raises
     ------
-    UnsupportedError : it does what isn't followed.
+    UnsupportedError : The subclass can't be followed.
     """
     if kind is np.ndarray:
         return SubclassTracer
@@ -314,14 +314,14 @@ def tracers_of(kind: Any) -> Any:
 
 
 class _Subclasses(dict[type, Any]):
-    """By the classes of values: the subclass of ndarray that a value is of, traced or not; None for
-    all else. A file in memory computes as an array does."""
+    """The subclass of ndarray that the values of a class are of, traced or not; None for all
+    others. np.memmap counts as ndarray."""
 
     def __missing__(self, kind: type) -> Any:
         found: Any = kind._subclass if issubclass(kind, Tracer) else None
         if issubclass(kind, np.ndarray) and kind not in (np.ndarray, np.memmap):
             found = kind
-        if "<locals>" not in kind.__qualname__:  # a function's own class may be gone soon
+        if "<locals>" not in kind.__qualname__:  # a function's local class may be deleted soon
             self[kind] = found
         return found
 
@@ -330,7 +330,8 @@ SUBCLASS = _Subclasses()
 
 
 def among(xs: Any, traced: bool = False) -> bool:
-    """Whether arrays of subclasses are among some values, or in lists there; `traced` ones only."""
+    """Whether arrays of subclasses are among values, or in lists there. With `traced`, only traced
+    ones count."""
     for x in xs:
         kind = type(x)
         if kind is list or kind is tuple:
@@ -345,7 +346,7 @@ def among(xs: Any, traced: bool = False) -> bool:
 
 
 def bare(x: Any) -> Any:
-    """An array of a subclass as one of NumPy's own, in the same memory."""
+    """An array of a subclass as a base ndarray, in the same memory."""
     if not isinstance(x, SubclassTracer):
         return np.asarray(x)
     operand, value = x._read()
@@ -356,10 +357,10 @@ def bare(x: Any) -> Any:
 
 
 def made(kind: Any, x: Tracer, parent: Any, new: bool = False) -> Any:
-    """A traced array as one of a subclass, which is told of its `parent`, as NumPy tells it. If the
-    array is `new`, nobody else has it; else both are in the same memory."""
+    """A traced array as one of a subclass, whose `__array_finalize__` gets `parent`. If it is
+    `new`, it has memory of its own; otherwise it shares that of `x`."""
     become_traced = getattr(x._owner, "_become_traced", None)
-    if become_traced is not None:  # an array that the trace has made
+    if become_traced is not None:  # a made array
         become_traced()
     tracers = tracers_of(kind)
     _note(kind)
@@ -376,8 +377,7 @@ def made(kind: Any, x: Tracer, parent: Any, new: bool = False) -> Any:
 
 
 def passing(kind: Any, like: Tracer, array: Any, parent: Any) -> Any:
-    """What stands for an array that NumPy has made on the way, of which only attributes are
-    known."""
+    """A tracer for an intermediate array of NumPy's, of which only attributes are known."""
     found = stand_in(like._trace, like._read()[0], None)
     y = object.__new__(tracers_of(kind))
     y._trace, y._aval, y._ordered = like._trace, type(found._aval)(array.shape, array.dtype), True
@@ -387,7 +387,7 @@ def passing(kind: Any, like: Tracer, array: Any, parent: Any) -> Any:
 
 
 def finalized(y: Any, parent: Any) -> Any:
-    """A new array, once its class knows where it comes from."""
+    """A new array after the call of its class's `__array_finalize__`."""
     hook = type(y).__array_finalize__
     if hook is not None and hook is not SubclassTracer.__array_finalize__:
         users(hook, y)(y, parent)
@@ -395,7 +395,7 @@ def finalized(y: Any, parent: Any) -> Any:
 
 
 def users(f: Any, x: Any) -> Callable[..., Any]:
-    """A method of the user's that NumPy calls by itself, for ours to call: it is followed."""
+    """A user's method that NumPy calls implicitly, for explicit calls: it is observed."""
 
     @wraps(f)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -410,7 +410,7 @@ def users(f: Any, x: Any) -> Callable[..., Any]:
 
 
 def _note(kind: Any) -> None:
-    """Python may call methods of this class by itself from here on."""
+    """Observe the methods of this class, which Python may call implicitly from here on."""
     here = following.observer
     if here is not None and not following.unwatched:
         here.kind(kind)
@@ -423,7 +423,7 @@ def _note(kind: Any) -> None:
 
 
 def _is_seen(name: str, x: Any) -> bool:
-    """Whether a part of a class is followed only where instructions are seen."""
+    """Whether an attribute of a class can be followed only if instructions are observed."""
     if name == "__init__" or (name in _REFLECTED and callable(x)):
         return True
     functions = (x.fget, x.fset) if isinstance(x, property) else (getattr(x, "__func__", x),)

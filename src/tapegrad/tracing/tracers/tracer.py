@@ -1,7 +1,7 @@
-"""The tracer: a stand-in for an ndarray that carries its value and records what is done with it.
+"""The tracer: a proxy of an ndarray that carries its value and records the operations on it.
 
-NumPy calls it back through both its protocols, and it has what an ndarray has. As it carries the
-value, Python's control flow works; where that takes it for granted (`if x > 0`), there is a guard.
+NumPy calls it through both its protocols, and it has the interface of an ndarray. Since it carries
+the value, Python's control flow works; decisions on the value (`if x > 0`) record a guard.
 
 In-place writes are made functional here. A tracer is a *root*, which owns a variable, or a *view*,
 which knows its root and the chain of views from it. Writing to either gives the root a new
@@ -59,11 +59,11 @@ from tapegrad.tracing.tracers.hashing import hash_of
 
 
 class Tracer(Conversions, Proxy):
-    """A traced array or number. Use it as you would what it stands for.
+    """A traced array or number. It is used like the value that it represents.
 
-    Python looks for operators on the type, and programs ask what there is. So each kind of value
-    has a class of its own, below, with the attributes and methods of that kind and no others;
-    what is tapegrad's own begins with an underscore.
+    Python looks up operators on the type, and programs test for attributes. So each kind of value
+    has a class of its own, below, with the attributes and methods of that kind and no others. Names
+    that start with an underscore are tapegrad's own.
     """
 
     __slots__ = (
@@ -79,8 +79,8 @@ class Tracer(Conversions, Proxy):
     dtype = property(lambda self: self._aval.dtype)
     ndim = property(lambda self: len(self._aval.shape))
     size = property(lambda self: self._aval.size)
-    _node = property(lambda self: self._trace.place(self))  # in a tape that programs walk through
-    if TYPE_CHECKING:  # what the classes below have
+    _node = property(lambda self: self._trace.place(self))  # in a tape that programs inspect
+    if TYPE_CHECKING:  # attributes of the classes below
 
         def __getattr__(self, name: str) -> Any: ...
         def __getitem__(self, index: Any) -> Any: ...
@@ -90,8 +90,8 @@ class Tracer(Conversions, Proxy):
         def __gt__(self, other: Any) -> Any: ...
         def __ge__(self, other: Any) -> Any: ...
 
-    _weak = False  # whether this is a Python number, which takes the dtype of what it meets
-    _either = 0  # 1 if it may be one, 2 if it may be an integer: see `tracing.tracers.either`
+    _weak = False  # whether it is a Python number, which adapts to the dtype of other operands
+    _either = 0  # 1: may be a Python number; 2: may be an integer. See `tracing.tracers.either`
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace
@@ -109,11 +109,11 @@ class Tracer(Conversions, Proxy):
 
     @property
     def _owner(self) -> Tracer:
-        """The array that owns the memory: itself, if it isn't a view."""
+        """The array that owns the memory: the root, or the tracer itself."""
         return self if self._root is None else self._root
 
     def _read(self) -> tuple[Operand, Any]:
-        """The operand and value that this tracer stands for now."""
+        """The current operand and value. A stale view is updated first."""
         root = self._root
         if (self if root is None else root)._doubt:
             refuse_doubtful(self._owner)
@@ -127,7 +127,7 @@ class Tracer(Conversions, Proxy):
 
     @property
     def _concrete(self) -> Any:
-        """The NumPy value; an error in an abstract trace, which has none."""
+        """The NumPy value. Raises an error in an abstract trace, which has none."""
         value = self._read()[1]
         if value is None:
             raise ConversionError(
@@ -142,23 +142,22 @@ class Tracer(Conversions, Proxy):
         return record(trace, primitive, operands)
 
     def _is_scalar(self) -> bool:
-        """Whether plain NumPy would have a scalar here, which can't be written to."""
+        """Whether the value is a scalar in plain NumPy, which can't be written to."""
         return self._root is None and isinstance(self._value, np.generic)
 
     def _as_pythons(self) -> Any:
-        """This number, which was just made, as one of Python's."""
+        """This new number as a Python number."""
         set_class(self, PYTHONS[self._aval.dtype.kind])
         return self
 
     def _revalued(self, value: Any) -> Any:
-        """This tracer, which was just made, with its value as a scalar or as an array."""
+        """This new tracer with its value as a scalar or as an array."""
         self._value = value
         set_class(self, kind_of(value, self._aval))
         return self
 
     def _write(self, primitive: Any, *operands: Any) -> None:
-        """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
-        all other views of that follow."""
+        """Replace the contents by `primitive(self, *operands)`, in the root and all its views."""
         trace = innermost([self, *operands])
         if trace is not self._owner._trace:
             raise UnsupportedError(
@@ -196,15 +195,15 @@ class Tracer(Conversions, Proxy):
             raise ValueError(f"assignment destination is read-only{at_line()}")
 
     def _is_alone(self) -> bool:
-        """Whether the value is an array that nobody has but this tracer, nor a view of it: then it
-        may be written to. Each view holds its base, so counting tells."""
+        """Whether only this tracer refers to the value, and it has no views: it may be overwritten
+        then. Each view refers to its base, so the reference count tells."""
         value = self._value
         owns = type(value) is np.ndarray and value.base is None and value.flags.writeable
         del value
         return owns and _references(self) == _ALONE
 
     def _detached(self) -> Tracer:
-        """The same value as a new row-major array: what is written to either stays there."""
+        """The same value as a new row-major array, with memory of its own."""
         operand, value = self._read()
         if getattr(value, "ndim", 0) > 1:
             value = np.ascontiguousarray(value)
@@ -224,13 +223,13 @@ class Tracer(Conversions, Proxy):
 
 
 def _references(held: Any) -> int:
-    """How many references there are to a value, with those that counting takes."""
+    """The number of references to a value, including those of the count itself."""
     return sys.getrefcount(held._value)
 
 
-_ALONE = _references(SimpleNamespace(_value=np.empty(0)))  # as this Python counts
+_ALONE = _references(SimpleNamespace(_value=np.empty(0)))  # the number in this Python version
 
-# What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
+# Sets `type(x)`. The `__class__` of a tracer is the class of the value that it represents.
 set_class = vars(object)["__class__"].__set__
 
 
@@ -238,8 +237,8 @@ set_class = vars(object)["__class__"].__set__
 
 
 class _Matched(metaclass=ABCMeta):  # noqa: B024
-    """Mixin of what `case [x, y]:` matches. From NumPy 2.5 on that is an array, though no Sequence;
-    a class is told so by a flag that Python takes from here."""
+    """Mixin of classes that match `case [x, y]:`, as arrays do from NumPy 2.5 on, though they are
+    no Sequence: Python inherits the type flag from here."""
 
     __slots__ = ()
     __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
@@ -287,22 +286,22 @@ class ArrayTracer(ArrayOperators, AsReal, AsIndex, Complexes, NumpyAttributes, T
 
 
 def _itself(x: Any, memo: Any = None) -> Any:
-    """A copy of a number, which nothing is written to."""
+    """The copy of a number: itself, since numbers aren't written to."""
     return x
 
 
 class ScalarTracer(ScalarOperators, AsReal, NumpyAttributes, Tracer):
-    """A traced scalar of NumPy's; there is a class for each of its types."""
+    """A traced NumPy scalar. Each scalar type has a subclass."""
 
     __slots__ = ()
     __hash__ = hash_of
-    __iter__ = None  # else Python would try indices
+    __iter__ = None  # otherwise Python would iterate by indices
     __copy__, __deepcopy__ = _itself, _itself
 
 
 @cache
 def _scalar_class(numpys: type) -> type[Tracer]:
-    """The class of the tracers that stand for a type of NumPy's scalars."""
+    """The class of tracers of a NumPy scalar type."""
     mixins: tuple[type, ...] = ()
     if issubclass(numpys, np.complexfloating):
         mixins = (Complexes,)
@@ -318,18 +317,18 @@ def _scalar_class(numpys: type) -> type[Tracer]:
 
 
 class NumberTracer(Shapeless, Tracer):
-    """A traced number of Python's."""
+    """A traced Python number."""
 
     __slots__ = ()
     _weak = True
 
     def _plain(self, what: str) -> Any:
-        """The plain number, without a derivative, which is taken for granted from here on."""
+        """The guarded plain number, without a derivative."""
         kind: Any = self.__class__
         return kind(self._guarded(what))
 
     def _plain_or_one(self) -> Any:
-        """A plain number of the same type: this one's, if it is known."""
+        """The plain number if it is known; else 1 of the same type."""
         kind: Any = self.__class__
         return kind(1 if self._value is None else self._read()[1])
 
@@ -337,13 +336,13 @@ class NumberTracer(Shapeless, Tracer):
 
     @property
     def __array__(self) -> Any:
-        """For NumPy alone, which looks here before it makes an array of objects."""
+        """Visible only to NumPy, which looks it up before it makes an object array."""
         if asks_for("__array__"):
             raise AttributeError(f"{self.__class__.__name__!r} object has no attribute '__array__'")
         return super().__array__
 
     def __getattr__(self, name: str) -> Any:
-        if not asks_itself() or name == "__name__":  # which the class has
+        if not asks_itself() or name == "__name__":  # the class has `__name__`
             kind = self.__class__.__name__
             raise AttributeError(f"{kind!r} object has no attribute {name!r}")
         if name in dispatch.methods:
@@ -384,7 +383,7 @@ class BoolTracer(IntTracer):
     from_bytes = staticmethod(bool.from_bytes)
 
 
-# What `type(x).__name__` says, and Python's own errors
+# For `type(x).__name__`, and the messages of Python's errors
 ArrayTracer.__name__ = "ndarray"
 PYTHONS: dict[str, Any] = {"c": ComplexTracer, "f": FloatTracer, "i": IntTracer, "b": BoolTracer}
 for _kind in PYTHONS.values():
@@ -395,22 +394,22 @@ for _kind in PYTHONS.values():
 
 
 def kind_of(value: Any, aval: Aval) -> type[Tracer]:
-    """The class of a tracer that stands for a value of NumPy's. Where only its type is known, one
-    without axes is taken for a scalar."""
+    """The class of the tracer of a NumPy value. If only its type is known, a value without axes is
+    a scalar."""
     if type(value) is np.ndarray or (value is None and aval.shape):
         return ArrayTracer
     return _scalar_class(aval.dtype.type)  # type: ignore[arg-type]
 
 
 def stand_in(trace: Trace, operand: Operand, value: Any, weak: bool = False) -> Tracer:
-    """A tracer for an operand with this value; a `weak` one stands for a number of Python's."""
+    """A tracer for an operand with this value. A `weak` one represents a Python number."""
     aval = operand.aval
     kind = PYTHONS[aval.dtype.kind] if weak else kind_of(value, aval)
     return kind(trace, operand, value)
 
 
 def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
-    """An operand of `trace`, and its value, for anything that a primitive is applied to."""
+    """The operand of `trace` and the value for an argument of a primitive."""
     if isinstance(x, Tracer):
         if x._trace is trace:
             return x._read()
@@ -421,8 +420,8 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
         operand, value = x._read()
         if isinstance(operand, Literal):
             return operand, value
-        # A written tracer has a new variable, so the variable and not the tracer is the key, and
-        # what goes in keeps standing for it, whatever is written later.
+        # The key is the variable, since a write gives a tracer a new one; the pinned tracer isn't
+        # written to.
         pins = x._trace.pins
         if operand not in pins:
             pins[operand] = stand_in(x._trace, operand, value)
@@ -437,7 +436,7 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
 
 
 def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) -> Any:
-    """Record one call, evaluate it if the operands have values, and wrap the results."""
+    """Record one call, evaluate it if the operands have values, and wrap the results in tracers."""
     plain, values, known = [], [], True
     for x in operands:
         operand, value = to_operand(trace, x)
@@ -473,7 +472,7 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
 
 
 def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
-    """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
+    """Make `out` a view of `operand` if NumPy's result is one: a write to either changes both."""
     if not isinstance(operand, Tracer):
         return
     root = operand._owner
@@ -489,12 +488,12 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
 
 
 def link_chosen(out: Tracer, window: Window, operand: Tracer, steps: Sequence[Tracer]) -> None:
-    """Make `out` a view of `operand` whose place these steps say now, unless it is a scalar."""
+    """Make `out` a view of `operand` at the present `steps`, unless it is a scalar."""
     if out.shape or isinstance(out._value, np.ndarray):
         held = tuple([stand_in(k._trace, *k._read()) for k in steps])
         show(out, operand._owner, (*operand._chain, Chosen(window, held)))
 
 
 def unwrap(x: Any) -> Any:
-    """The plain value of a tracer, or `x` itself."""
+    """The plain value of a tracer; any other object unchanged."""
     return x._concrete if isinstance(x, Tracer) else x

@@ -1,7 +1,7 @@
 """Functions of arrays compiled by numba: guvectorize and stencil.
 
-    guvectorize, "(n),(n)->()"       the Python source for each row; it writes to a result array
-    stencil, 0.5 * (a[-1] + a[1])    the Python source once, on the array shifted by -1 and by 1
+guvectorize, "(n),(n)->()"       the Python source for each row; it writes to a result array
+stencil, 0.5 * (a[-1] + a[1])    the Python source once, on the array shifted by -1 and by 1
 """
 
 from __future__ import annotations
