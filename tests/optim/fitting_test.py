@@ -213,6 +213,20 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         optim.fit(loss, start(), (X, Y), optim.sgd(), epochs=2, checkpoint=path)
     with pytest.raises(ArgumentError, match="another tree"):
         optim.fit(lambda p, x, y: np.sum(p * x[0]), np.zeros(3), (X, Y), epochs=2, checkpoint=path)
+    optim.fit(loss, start(), (X, Y), epochs=2, checkpoint=path)
+    held = path.read_bytes()
+    other = X.copy()
+    other[3, 0] += 1e-12
+    with pytest.raises(ArgumentError, match="checksum of the data"):
+        optim.fit(loss, start(), (other, Y), epochs=3, checkpoint=path)
+    with pytest.raises(ArgumentError, match="first steps"):
+        optim.fit(loss, start(), (X, Y), optim.adam(2e-3), epochs=3, checkpoint=path)
+    with pytest.raises(ArgumentError, match="first steps"):
+        optim.fit(loss, start(), (X, Y), optim.adam().clipped(norm=1.0), epochs=3, checkpoint=path)
+    with pytest.raises(ArgumentError, match="the loss of its last step was"):
+        optim.fit(lambda p, x, y: 1.1 * loss(p, x, y), start(), (X, Y), epochs=3, checkpoint=path)
+    assert path.read_bytes() == held
+    assert len(optim.fit(loss, start(), (X, Y), epochs=3, checkpoint=path).history) == 3
     (tmp_path / "other").write_text("not a checkpoint")
     with pytest.raises(ArgumentError, match="isn't a file of save_tree"):
         optim.fit(loss, start(), (X, Y), epochs=1, checkpoint=tmp_path / "other")
@@ -229,7 +243,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_checkpoint(tmp_pa
             epochs=50,
             checkpoint=path,
         )
-    tree = (np.zeros(2), optim.sgd().init(np.zeros(2)), np.zeros(2), np.float64(0.0))
+    w, number = np.zeros(2), np.float64(0.0)
+    tree = (w, optim.sgd().init(w), w, number, w, number)
     (params, *_), notes = optim.load_tree(path, like=tree)
     assert np.all(np.isfinite(params)) and notes["known"]["epoch"] >= 1
 

@@ -173,6 +173,33 @@ def test_a_file_of_another_run_is_refused(changed, says, tmp_path):
         evaluated(tmp_path / "fit")
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"args": ([x[:50], x[50:] + 1e-3],)}, "the loss of its last step was"),
+        ({"loss": lambda p, x, rng: np.sum((x @ p) ** 2) + 0 * rng.normal()}, "of its last step"),
+        ({"optimiser": optim.sgd(0.02)}, "first steps"),
+        ({"seed": 1}, "seed is 0, and not 1"),
+        ({}, ""),
+    ],
+)
+def test_steps_go_on_with_what_they_began_with(changed, says, tmp_path):
+    def noisy(p, x, rng):
+        return np.sum((x @ p - rng.normal(size=len(x))) ** 2)
+
+    def run(steps, loss=noisy, args=([x[:50], x[50:]],), path=tmp_path / "run", **options):
+        given = {"over": "x", "optimiser": optim.sgd(0.01), "seed": 0, "compile": "never"}
+        return td.fit(loss, np.zeros(3), *args, steps=steps, checkpoint=path, **(given | options))
+
+    run(2)
+    if says:
+        with pytest.raises(ArgumentError, match=says):
+            run(4, **changed)
+        return
+    whole = run(4, path=tmp_path / "whole")
+    assert run(4).params.tobytes() == whole.params.tobytes()
+
+
 def test_minimisers_of_whole_losses_keep_evaluations_too(tmp_path):
     options = {"method": "trust-ncg", "checkpoint": tmp_path / "run"}
     found = [optim.minimise(loss, start(), x, y, **options) for _ in range(2)]

@@ -12,17 +12,20 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.arrays import is_half
+from tapegrad.core.statics import Keyed
 from tapegrad.core.trees import is_traced
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_flatten, tree_unflatten
 
 _NOTES = "notes"
+_BLOCK = 1 << 22  # bytes that are looked at together
 
 
 def save_tree(path: str | os.PathLike[str], tree: Any, notes: Any = None) -> None:
@@ -87,6 +90,22 @@ def load_tree(path: str | os.PathLike[str], like: Any) -> tuple[Any, Any]:
     return tree_unflatten(structure, leaves), held["notes"]
 
 
+def digest(tree: Any) -> str:
+    """What tells the arrays of a tree from others: their shapes, dtypes and a checksum of what is
+    in them."""
+    said: list[Any] = []
+    for x in tree_flatten(tree)[0]:
+        if isinstance(x, Keyed):  # a column of what isn't numbers
+            said.append(zlib.crc32(repr(x.key).encode()) if x.key == x.key else None)
+            continue
+        array, checksum = np.asarray(x), 0
+        rows = max(1, _BLOCK * len(array) // max(array.nbytes, 1)) if array.ndim else 1
+        for k in range(0, len(array) if array.ndim and not array.dtype.hasobject else 0, rows):
+            checksum = zlib.crc32(np.ascontiguousarray(array[k : k + rows]).tobytes(), checksum)
+        said.append((array.shape, str(array.dtype), checksum))
+    return f"{zlib.crc32(repr(said).encode()):08x}"
+
+
 def load_notes(path: str | os.PathLike[str]) -> Any:
     """The notes alone of a file of `save_tree`."""
     return _read(path)[0]["notes"]
@@ -95,7 +114,7 @@ def load_notes(path: str | os.PathLike[str]) -> Any:
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The description in a file, and its arrays."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             held = json.loads(str(file[_NOTES]))
             return held, [file[f"leaf{k}"] for k in range(len(held["places"]))]
     except (KeyError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:

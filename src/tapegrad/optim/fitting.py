@@ -19,12 +19,16 @@ from tapegrad.api import jit
 from tapegrad.core.tables import is_table
 from tapegrad.core.trees import mapped
 from tapegrad.errors import ArgumentError
-from tapegrad.optim.checkpoints import load_notes, load_tree, save_tree
+from tapegrad.optim.checkpoints import digest, load_notes, load_tree, save_tree
 from tapegrad.optim.optimiser import Optimiser, State
 from tapegrad.optim.rules import adam
 from tapegrad.optim.stepping import training_step
 from tapegrad.trees import tree_map
 from tapegrad.typing import Compile
+
+# How near the loss of a step comes that is computed again, maybe on another machine
+_NEAR = 1e-9
+_NEAR_SINGLE = 1e-3  # in float32 and less
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ def fit(
     patience : stop after so many epochs without a better validation loss.
     min_change : by how much a validation loss must be below the best one to be better.
     checkpoint : a file. If it is there, the run goes on from it; it is written after each epoch.
+        It is an error if the data, the loss or the optimiser are others than those of the run that
+        wrote it.
     checkpoint_every : write it after so many steps, too.
     progress : show a bar (tqdm), a step each.
     callback : called after each epoch with its entry of the history and the parameters. If it
@@ -111,6 +117,7 @@ def fit(
     _check(patience, validation, checkpoint, checkpoint_every)
     optimiser = optimiser or adam()
     run = Run(loss, training_step(loss, optimiser, compile=compile), params, optimiser, order)
+    run.data = "" if checkpoint is None else digest(data)
     run.compile(data, validation, compile)
     end = Ending(epochs, validation, patience, min_change, callback)
     return run.to_the_end(
@@ -161,12 +168,15 @@ class Order:
 
 class _Place(NamedTuple):
     """The numbers of a run, which a checkpoint holds: `total` is the sum of the losses of this
-    epoch's rows so far, and `best` are the parameters that count in the end."""
+    epoch's rows so far, and `best` are the parameters that count in the end. The last step had
+    this `loss`, of the parameters `before`."""
 
     params: Any
     state: State
     best: Any
     total: Any
+    before: Any
+    loss: Any
 
 
 @dataclass
@@ -199,8 +209,11 @@ class Run:
         self.trained = trained
         self.measured: Any = loss
         params = tree_map(_as_numpy, params)
-        self.place = _Place(params, optimiser.init(params), params, np.float64(0.0))
+        zero = np.float64(0.0)
+        self.place = _Place(params, optimiser.init(params), params, zero, params, zero)
         self.known = _Known()
+        self.drew: Any = None  # where the generator was before the last step
+        self.data = ""
 
     def compile(self, data: Any, validation: Any, compile: Compile) -> None:
         """Make the machine code of all steps, always in the same order: what a run that goes on
@@ -219,6 +232,7 @@ class Run:
     def step(self, batch: tuple[Any, ...], rows: int) -> None:
         """One step, along the gradient of a batch."""
         place = self.place
+        self.drew = self.draws.bit_generator.state if self.drawn else None
         value, params, state = self.trained(place.params, place.state, *batch, **self.drawn)
         if not np.isfinite(value):
             raise FloatingPointError(
@@ -226,8 +240,10 @@ class Run:
                 f"{self.known.epoch + 1}. Clipping (optimiser.clipped(norm=1.0)) or a smaller "
                 "learning rate may help"
             )
-        total = self.place.total + np.float64(value) * rows
-        self.place = self.place._replace(params=params, state=state, total=total)
+        loss = np.float64(value)
+        self.place = _Place(
+            params, state, place.best, place.total + loss * rows, place.params, loss
+        )
         self.known.batch += 1
 
     def to_the_end(
@@ -242,7 +258,7 @@ class Run:
         if end.epochs < 0:
             raise ArgumentError(f"epochs is {end.epochs}, and must be at least 0")
         if checkpoint is not None and os.path.exists(checkpoint):
-            self.go_on(checkpoint)
+            self.go_on(checkpoint, batch_of)
         known, batches = self.known, self.order.batches
         done = known.epoch * batches + known.batch
         with bar(progress, end.epochs * batches, done) as shown:
@@ -285,10 +301,15 @@ class Run:
             "run": self._said(),
             "known": vars(self.known),
             "draws": self.draws.bit_generator.state,
+            "drew": self.drew,
         }
         save_tree(path, self.place, notes)
 
-    def go_on(self, path: str | os.PathLike[str]) -> None:
+    def go_on(
+        self,
+        path: str | os.PathLike[str],
+        batch_of: Callable[[np.ndarray], tuple[Any, ...]],
+    ) -> None:
         """Take up where the run was that wrote this checkpoint."""
         notes = load_notes(path)
         run = notes.get("run", {}) if isinstance(notes, dict) else {}
@@ -299,20 +320,53 @@ class Run:
                     f"{now!r}. Pass the same, or another file"
                 )
         self.place, _ = load_tree(path, like=self.place)
-        self.known = _Known(**notes["known"])
+        self.known, self.drew = _Known(**notes["known"]), notes["drew"]
+        if self.known.epoch or self.known.batch:
+            self._check_last_step(os.fspath(path), batch_of)
         self.draws.bit_generator.state = notes["draws"]
+
+    def _check_last_step(
+        self, path: str, batch_of: Callable[[np.ndarray], tuple[Any, ...]]
+    ) -> None:
+        """An ArgumentError if the loss of the last step is another one now."""
+        place, known = self.place, self.known
+        epoch, batch = (known.epoch, known.batch) if known.batch else (known.epoch - 1, 0)
+        if self.drawn:
+            self.draws.bit_generator.state = self.drew
+        rows = self.order.of(epoch)[batch - 1]
+        value = self.trained(place.before, place.state, *batch_of(rows), **self.drawn)[0]
+        near = _NEAR if np.asarray(value).dtype == np.float64 else _NEAR_SINGLE
+        size = max(abs(x) for x in (place.loss, *[entry["loss"] for entry in known.history]))
+        if not abs(np.float64(value) - place.loss) <= near * size:
+            raise ArgumentError(
+                f"{path} is of another run: the loss of its last step was {place.loss:.9g}, and is "
+                f"{np.float64(value):.9g} now. Pass the loss and the data of the run that wrote "
+                "it, or another file"
+            )
 
     def _said(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
         order = self.order
         return {
             "optimiser": self.optimiser.name,
+            "optimiser's first steps": _first_steps(self.optimiser),
+            "checksum of the data": self.data,
             "batch_size": order.size,
             "rows": order.rows,
             "shuffle": order.shuffle,
             "drop_last": order.drop_last,
             "seed": order.seed,
         }
+
+
+def _first_steps(optimiser: Optimiser) -> str:
+    """What an optimiser does, by its settings: where some steps lead, the last one much later."""
+    params, grads = np.array([1.0, -2.0]), np.array([0.5, -3.0])
+    state = optimiser.init(params)
+    for count in (0, 1, 1000):
+        state = state._replace(count=np.int64(count))
+        params, state = optimiser.plain_update(grads / (1 + count), state, params)
+    return " ".join(f"{x:.7g}" for x in params)
 
 
 def _as_numpy(leaf: Any) -> Any:
