@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.api import eval_shape, jit, value_and_grad
 from tapegrad.core import trees
+from tapegrad.core.arrays import is_half
 from tapegrad.core.request import describe
 from tapegrad.core.statics import Keyed, static_key
 from tapegrad.derivatives import vjp
@@ -48,10 +49,11 @@ class Result:
 
 
 class Flat:
-    """A function of leaves."""
+    """A function of leaves. It was `made` by a function, of some arguments: these are pickled."""
 
-    def __init__(self, f: Callable[..., Any], compile: Any) -> None:
+    def __init__(self, f: Callable[..., Any], compile: Any, made: Any = None) -> None:
         self.f, self.compile = f, compile
+        self.made = made or (Flat, (f, compile))
         self.plain: Any = jit(f, compile=compile)
         self._derived: dict[Any, Flat] = {}
         self.results: dict[Any, Result] = {}  # by types of the leaves
@@ -59,7 +61,7 @@ class Flat:
         _here[self.name] = self
 
     def __reduce__(self) -> Any:
-        return _flat_called, (self.name, self.f, self.compile)
+        return _flat_called, (self.name, *self.made)
 
     def result(self, leaves: Sequence[Any]) -> Result:
         """What it returns for leaves like these, which have a shape and a dtype. Where values
@@ -107,7 +109,8 @@ class Flat:
             cts = [next(left).astype(out.dtype) if is_real(out) else None for out in outs]
             return pullback(trees.unflatten(structure, cts))
 
-        return self._made("gradients", gradients, (count, *wanted))
+        made = Flat.pulled, (self, count, tuple(wanted))
+        return self._made("gradients", gradients, (count, *wanted), made)
 
     def with_gradients(self, wanted: Sequence[int]) -> Flat:
         """The value of a function whose value is a number, and its gradients."""
@@ -117,17 +120,19 @@ class Flat:
             value, found = both(*given)
             return value, *found
 
-        return self._made("value and gradients", value_and_gradients, wanted)
+        made = Flat.with_gradients, (self, tuple(wanted))
+        return self._made("value and gradients", value_and_gradients, wanted, made)
 
     def rows(self, axes: Sequence[int | None]) -> Flat:
         """The function of many rows at once, which lie along these axes of its leaves."""
-        return self._made("rows", vmap(self.f, in_axes=tuple(axes), compile=self.compile), axes)
+        f = vmap(self.f, in_axes=tuple(axes), compile=self.compile)
+        return self._made("rows", f, axes, (Flat.rows, (self, tuple(axes))))
 
-    def _made(self, what: str, f: Callable[..., Any], key: Sequence[int | None]) -> Flat:
+    def _made(self, what: str, f: Callable[..., Any], key: Sequence[int | None], made: Any) -> Flat:
         known = what, tuple(key)
         if known not in self._derived:
             f.__name__ = f"{what} of {describe(self.f)}"
-            self._derived[known] = Flat(f, self.compile)
+            self._derived[known] = Flat(f, self.compile, made)
         return self._derived[known]
 
 
@@ -178,9 +183,14 @@ class Call(Keyed):
 _here: WeakValueDictionary[str, Flat] = WeakValueDictionary()
 
 
-def _flat_called(name: str, f: Callable[..., Any], compile: Any) -> Flat:
+def _flat_called(name: str, make: Callable[..., Flat], args: tuple[Any, ...]) -> Flat:
     """What was pickled: itself where it was made, with all that it has traced."""
-    return _here.get(name) or Flat(f, compile)
+    return _here.get(name) or make(*args)
+
+
+def _flat_of(f: Callable[..., Any], tree: Any, compile: str) -> Flat:
+    """The function of leaves of arguments like these."""
+    return Flattened(f, compile).by(trees.flatten(tree)[1])
 
 
 class Flattened:
@@ -193,6 +203,10 @@ class Flattened:
     def of(self, args: Any, kwargs: Any) -> tuple[Flat, list[Any]]:
         """The function of leaves, and these."""
         leaves, structure = trees.flatten((args, kwargs))
+        return self.by(structure), leaves
+
+    def by(self, structure: Any) -> Flat:
+        """The function of the leaves of such arguments."""
         flat = self._flat.get(structure)
         if flat is None:
             f = self.f
@@ -202,8 +216,10 @@ class Flattened:
                 return f(*args, **kwargs)
 
             of_leaves.__name__ = describe(f)
-            flat = self._flat[structure] = Flat(of_leaves, self.compile)
-        return flat, leaves
+            tree = trees.unflatten(structure, [0.0] * structure.num_leaves)
+            made = _flat_of, (f, tree, self.compile)
+            flat = self._flat[structure] = Flat(of_leaves, self.compile, made)
+        return flat
 
 
 def is_array(x: Any) -> bool:
@@ -213,4 +229,4 @@ def is_array(x: Any) -> bool:
 
 def is_real(x: Any) -> bool:
     """Whether an array can have a derivative."""
-    return is_array(x) and np.dtype(x.dtype).kind in "fc"
+    return is_array(x) and (np.dtype(x.dtype).kind in "fc" or is_half(np.dtype(x.dtype)))

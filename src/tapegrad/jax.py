@@ -23,6 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("tapegrad.jax needs JAX: pip install jax") from error
 
+from tapegrad.core.arrays import is_half
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
 from tapegrad.flat import Call, Flattened, is_array, is_real
@@ -75,10 +76,11 @@ def as_jax(f: Callable[..., Any], *, compile: str = "auto") -> Callable[..., Any
         places = tuple([k for k, x in enumerate(leaves) if is_array(x)])
         arrays = [jax.numpy.asarray(leaves[k]) for k in places]
         for x in arrays:
-            if x.dtype not in _DTYPES:
+            is_key = jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
+            if is_key or (x.dtype not in _DTYPES and not is_half(x.dtype)):
                 raise ArgumentError(
                     f"as_jax of {describe(f)}: an array of {x.dtype}, which tapegrad doesn't have. "
-                    "Pass x.astype(jnp.float32)"
+                    f"Pass {'jax.random.key_data(x)' if is_key else 'x.astype(jnp.float32)'}"
                 )
         call = Call(flat, places, tuple([None if is_array(x) else x for x in leaves]))
         return call.result(map(_type, arrays)).rebuilt(_applied(call, *arrays))
@@ -176,4 +178,5 @@ class _Pulled:
     wanted: tuple[int, ...]
 
     def __call__(self, *arrays: Any, cts: Any) -> Any:
-        return _applied(self.call.pulled(self.wanted, len(cts)), *arrays, *cts)
+        found = _applied(self.call.pulled(self.wanted, len(cts)), *arrays, *cts)
+        return [x.astype(arrays[k].dtype) for k, x in zip(self.wanted, found, strict=True)]

@@ -155,10 +155,29 @@ def test_branches_go_by_the_values_of_the_call():
 def test_errors_come_when_jax_traces():
     with pytest.raises(ValueError, match="matmul"):
         jax.eval_shape(as_jax(lambda x: x @ np.ones(7)), jnp.ones(3))
-    with pytest.raises(ArgumentError, match=r"bfloat16.*astype"):
-        as_jax(lambda x: x)(jnp.ones(2, jnp.bfloat16))
+    with pytest.raises(ArgumentError, match=r"float8_e4m3fn.*astype"):
+        as_jax(lambda x: x)(jnp.ones(2, jnp.float8_e4m3fn))
+    with pytest.raises(ArgumentError, match=r"key.*jax\.random\.key_data\(x\)"):
+        as_jax(lambda x: x)(jax.random.key(0))
     with pytest.raises(ArgumentError, match="needs a function"):
         as_jax(3)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_is_computed_in_float32_and_gradients_are_rounded(dtype):
+    def f(x):
+        return np.sum(np.sin(x) * x)
+
+    x = jnp.array([0.5, 1.0, 2.0], dtype)
+    wide = np.asarray(x, np.float32)
+    slope = np.sin(wide) + wide * np.cos(wide)
+    np.testing.assert_allclose(as_jax(f)(x), f(wide), rtol=1e-6)
+    _, pull = jax.vjp(as_jax(lambda x: np.sin(x) * x), x)
+    for found in (jax.grad(as_jax(f))(x), pull(jnp.ones(3, jnp.float32))[0]):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(jnp.asarray(slope, dtype)))
+    kept = as_jax(lambda x: x)(x)
+    np.testing.assert_array_equal(np.asarray(kept, np.float32), wide)
 
 
 def test_another_shape_than_jax_was_told_is_an_error():
