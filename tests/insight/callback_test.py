@@ -340,9 +340,11 @@ def test_errors_reach_the_caller(mode):
     for x in (0.1, 3.0, 0.2, 4.0):
         seen.clear()
         if x > 1:
-            with pytest.raises(KeyError, match="too large"):
+            with pytest.raises(KeyError, match="too large") as error:
                 g(x)
             assert seen == [2 * x]
+            (note,) = error.value.__notes__
+            assert "debug.callback (callback_test.py:" in note and "check, y" in note
         else:
             g(x)
             assert seen == [2 * x, "behind"]
@@ -490,6 +492,9 @@ def test_texts(capsys):
     f(1.0)
     one = "x is 1.00, so 2.0\nct 4.0\n"
     assert capsys.readouterr().out == one * 2 + "x is 1.00, so 2.0\n"
+    with pytest.raises(IndexError) as error:
+        jit(lambda x: debug.print("{} {}", x))(1.0)
+    assert "debug.print (callback_test.py:" in error.value.__notes__[0]
 
 
 @MODES

@@ -8,11 +8,14 @@ before has told isn't told again.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tapegrad.core.handlers import users
+
+MOST = 1000  # what a trace has come past, of which it tells where it fails
 
 
 class Told:
@@ -21,7 +24,7 @@ class Told:
     def __init__(self) -> None:
         self.count = 0
         self.at = 0
-        self.recorded: list[Callable[[], Any]] = []
+        self.recorded: deque[Callable[[], Any]] = deque(maxlen=MOST)
 
     def again(self) -> None:
         """Another attempt begins."""

@@ -46,7 +46,9 @@ TOKEN = Aval((), np.dtype(np.int64))
 
 @dataclass(frozen=True, eq=False)
 class Callback(RepeatedCall):
-    """Calls a function of the user's with copies of the values."""
+    """Calls a function of the user's with copies of the values. An error says `where`, too."""
+
+    where: str
 
     @property
     def __name__(self) -> str:
@@ -54,8 +56,15 @@ class Callback(RepeatedCall):
 
     def __call__(self, *values: Any) -> list[Any]:
         if not tracing_depth():
-            told.current().tell(partial(self.repeat, [np.array(x) for x in values]))
+            told.current().tell(partial(self.run, [np.array(x) for x in values]))
         return [np.int64(0)]
+
+    def run(self, values: Sequence[Any]) -> None:
+        try:
+            self.repeat(values)
+        except Exception as error:
+            error.add_note(f"in {self.where}")
+            raise
 
 
 @unobserved
@@ -69,12 +78,12 @@ def callback(f: Callable[..., Any], args: Any, kwargs: dict[str, Any], label: st
             with observed():
                 f(*args, **kwargs)
         return
-    telling, operands = _told(f, args, kwargs)
+    telling, operands = _told(f, args, kwargs, label)
     trace.record(_call(telling, label), [to_operand(trace, x)[0] for x in operands])
     values = [value_of(x) for x in operands]
     if [trace] == traces_under_way() and all(x is not None for x in values):
         values = [np.array(x) for x in values]
-        told.current().recorded.append(partial(telling.repeat, values))
+        told.current().recorded.append(partial(telling.run, values))
 
 
 @unobserved
@@ -88,7 +97,7 @@ def cotangent(f: Callable[..., Any], x: Any, label: str) -> Any:
         avals = [leaf._aval for leaf in tracers]
         arguments = mixed_tree(flatten(((x,), {}))[1], leaves, moving, avals)
         arguments = replace(arguments, static=tuple([None] * len(leaves)))
-        telling = Callback(f, arguments)
+        telling = Callback(f, arguments, f"{label}{at_line()}")
         builder = Builder(label)
         tape = builder.finish([builder.input(aval) for aval in avals])
         primitive = Custom(label, tape, _Pulled(_call(telling, label)), _pushed)
@@ -130,12 +139,14 @@ def _trace(args: Any, kwargs: dict[str, Any]) -> Trace | None:
     return trace if trace.inside is None else trace.inside
 
 
-def _told(f: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Callback, list[Any]]:
+def _told(
+    f: Callable[..., Any], args: Any, kwargs: dict[str, Any], label: str
+) -> tuple[Callback, list[Any]]:
     leaves, structure = flatten((tuple(args), kwargs))
     on_tape = [is_operand(x) for x in leaves]
     operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
-    return Callback(f, arguments), operands
+    return Callback(f, arguments, f"{label}{at_line()}"), operands
 
 
 def _call(telling: Callback, label: str) -> ForeignCall:
