@@ -138,6 +138,31 @@ def test_what_became_kernels_and_calls():
     assert any("f8[4,4], 128 B, of lu at" in text for text in found.kept)
 
 
+def test_what_is_kept_and_what_is_made_again():
+    """Machine code of large arrays keeps none of them; checkpoints have rounds made again."""
+
+    def large(x):
+        return np.sum(np.exp(np.sin(np.outer(x, x)) ** 2))
+
+    x = np.linspace(0, 1, 1000)
+    played, compiled = [explained(large, (x,), compile=mode).kept for mode in ("never", "always")]
+    assert len(played) == len(compiled) == 3 and "f8[1000,1000], 8.0 MB, of " in played[0]
+    assert not any("takes no memory" in text for text in played)
+    assert all(text.endswith("takes no memory: it is made where it is read") for text in compiled)
+
+    def settle(x):
+        for _ in range(500):
+            x = x + 0.001 * np.sin(x) * np.roll(x, 1)
+        return np.sum(x**2)
+
+    for checkpoint in ("sqrt", "never"):
+        found = value_and_grad(settle, compile="never", checkpoint=checkpoint).explain(X)
+        (loop,), again = found.loops, [text for text in found.kept if "made again" in text]
+        assert loop.endswith("is a loop of the tape, of up to 500 rounds")
+        assert len(again) == (checkpoint == "sqrt")
+        assert all("from what is kept every 23 rounds" in text for text in again)
+
+
 def test_why_cores_do_not_share_a_kernel():
     """Too little to do, rounds that go on from each other, a library."""
 

@@ -3,14 +3,17 @@ program stayed loops, what became one kernel, what is kept for the derivative, w
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tapegrad.core.log import Event
 from tapegrad.core.pages import folded, listed, page
+from tapegrad.core.values import Source
 from tapegrad.errors import UnsupportedError
-from tapegrad.insight.repeated import repetitions
+from tapegrad.insight.repeated import repetitions, segment_of
 from tapegrad.ir.plan import Recurrence, leaves, segments
 from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
@@ -68,10 +71,13 @@ class Explanation:
         return page(f"{self.function}: {self.answered}", *parts)
 
 
-def explanation(name: str, answered: str, tape: Tape, history: Iterable[Event]) -> Explanation:
+def explanation(
+    name: str, answered: str, tape: Tape, history: Iterable[Event], is_played: bool
+) -> Explanation:
     """That of a call which a tape answered. `history` is what has happened to the function."""
     from tapegrad.pipeline import at_its_best, schedule
 
+    steps: Sequence[Step] = ()
     try:
         steps = schedule(at_its_best(tape)).plan.steps
         kernels, calls = _kernels(steps), _calls(steps)
@@ -83,7 +89,7 @@ def explanation(name: str, answered: str, tape: Tape, history: Iterable[Event]) 
         traces=[str(event) for event in history if event.kind != "guards"],
         loops=[str(x) for x in repetitions(tape)],
         kernels=kernels,
-        kept=_kept(tape),
+        kept=[*_kept(tape, None if is_played else _stored(steps)), *_made_again(tape)],
         calls=calls,
     )
 
@@ -144,14 +150,40 @@ def _counted(texts: Sequence[str]) -> list[tuple[str, int]]:
     return [(text, texts.count(text)) for text in dict.fromkeys(texts)]
 
 
-def _kept(tape: Tape) -> list[str]:
-    """The arrays of the forward pass that the reverse pass reads, the largest first."""
+def _kept(tape: Tape, stored: Counter[tuple[Source | None, int]] | None) -> list[str]:
+    """The arrays of the forward pass that the reverse pass reads, the largest first; and which of
+    them aren't among those that machine code has `stored`."""
     made = {out: call for call in tape.calls for out in call.outs if not call.is_cotangent}
     read = {x for c in tape.calls if c.is_cotangent for x in c.operands if isinstance(x, Var)}
     arrays = [x for x in made if x in read and x.shape and not made[x].primitive.memory.is_view]
     arrays.sort(key=lambda x: -x.aval.nbytes)
-    return [
-        f"{x}: {x.aval}, {size(x.aval.nbytes)}, of {made[x].primitive.name}"
-        + (f" at {src}: `{src.text}`" if (src := made[x].src) is not None else "")
-        for x in arrays
-    ]
+    found = []
+    for x in arrays:
+        src, key = made[x].src, (made[x].src, x.aval.nbytes)
+        where = f" at {src}: `{src.text}`" if src is not None else ""
+        text = f"{x}: {x.aval}, {size(x.aval.nbytes)}, of {made[x].primitive.name}{where}"
+        if stored is not None and not stored[key]:
+            text += ". It takes no memory: it is made where it is read"
+        elif stored is not None:
+            stored[key] -= 1
+        found.append(text)
+    return found
+
+
+def _stored(steps: Sequence[Step]) -> Counter[tuple[Source | None, int]]:
+    """How many arrays machine code has in memory for each line, by their bytes."""
+    cells = {cell.root for step in steps for cell, _, _ in step.accesses()}
+    inside = [x for x in cells if x.role == "temporary" and not x.in_register]
+    return Counter((x.src, math.prod(x.left) * x.dtype.itemsize) for x in inside)
+
+
+def _made_again(tape: Tape) -> list[str]:
+    """The loops whose rounds the reverse pass makes once more."""
+    found = []
+    for call in tape.calls:
+        if (every := segment_of(call)) and not call.is_cotangent and call.src is not None:
+            found.append(
+                f"the rounds of {call.src}: `{call.src.text}` are made again in the reverse pass, "
+                f"from what is kept every {every} rounds"
+            )
+    return list(dict.fromkeys(found))

@@ -39,10 +39,15 @@ class Repetition(NamedTuple):
 def repetitions(tape: Tape) -> list[Repetition]:
     """The loops of the program whose lines are on the tape, in the order of their lines."""
     found = []
+    in_parts: Counter[Source] = Counter()  # the rounds of loops that are cut for their derivatives
     for call in tape.calls:
         loop: Any = call.primitive
         if loop.repeats and call.src is not None and loop.most > 1:
-            found.append(Repetition(call.src, True, int(loop.most), ""))
+            rounds = int(loop.most)
+            if not call.is_cotangent and (segment_of(call) or in_parts[call.src]):
+                rounds = in_parts[call.src] = in_parts[call.src] + rounds * (segment_of(call) or 1)
+            if not call.is_cotangent or not in_parts[call.src]:
+                found.append(Repetition(call.src, True, rounds, ""))
     known = {(x.src.file, x.src.line) for x in found}
     groups: defaultdict[Source, list[Call]] = defaultdict(list)
     for call in tape.calls:
@@ -55,6 +60,14 @@ def repetitions(tape: Tape) -> list[Repetition]:
             found.append(Repetition(head, False, rounds, _why(tape, head, calls)))
     unique = {(x.src.file, x.src.line, x.is_loop): x for x in found}
     return sorted(unique.values(), key=lambda x: (x.src.file, x.src.line))
+
+
+def segment_of(call: Call) -> int:
+    """How many rounds of the program one round of a loop makes, if the reverse pass makes them
+    again; else 0."""
+    inner: list[Any] = [x.primitive for t in call.primitive.tapes for x in t.calls]
+    loops = [x for x in inner if x.repeats and getattr(x, "recomputed", False)]
+    return int(loops[0].most) if call.primitive.repeats and len(loops) == 1 else 0
 
 
 def _why(tape: Tape, head: Source, calls: Sequence[Call]) -> str:

@@ -173,7 +173,9 @@ def explained(name: str, variant: Variant, cache: Cache) -> Explanation:
     """The explanation of the call that a variant answered."""
     variants = cache.all_variants()
     answered = f"variant {variants.index(variant) + 1} of {len(variants)}, {how(variant)}"
-    return explanation(name, answered, variant.shown, list(cache.front.history))
+    return explanation(
+        name, answered, variant.shown, list(cache.front.history), variant.entry is None
+    )
 
 
 def shown(name: str, variant: Variant) -> str:
