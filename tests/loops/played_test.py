@@ -21,12 +21,14 @@ from tests.loops.derivatives_test import (
 )
 
 from tapegrad import defvjp, grad, jit, pipeline, primitive, scan, trace, while_loop
+from tapegrad.core.values import Span
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import TapeError, TraceError
 from tapegrad.ir.steps import PythonCall
-from tapegrad.ir.tape import Literal
-from tapegrad.primitives.elementwise import AsType
+from tapegrad.ir.tape import Aval, Builder, Literal
+from tapegrad.primitives.elementwise import AsType, add
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.parts import AddPart, Part, PlacePart
 
 
 def call_by_call(tape, values, own=()):
@@ -67,6 +69,23 @@ def test_all_kinds_of_bodies(case, backwards, checkpoint):
     values = drawn(avals)
     check(tape, *values)
     check(reverse(tape, floats(avals), checkpoint=checkpoint), *values)
+
+
+def test_parts_end_before_they_start():
+    """Rounds in which a part has less than no elements have none of it: read, placed and added."""
+    index, moves = (0, Span(1, 2, 1, 5)), ((1, 0, -1),)
+    body = Builder("body")
+    step = body.input(Aval((), np.dtype(np.int64)))
+    total, placed, x = [body.input(Aval(n, np.dtype(float))) for n in ((5,), (6, 8), (6, 8))]
+    (part,) = body.call(Part(index, moves, 0.0), [x, step])
+    (total,) = body.call(add, [total, part])
+    (placed,) = body.call(add, [placed, *body.call(PlacePart((6, 8), index, moves), [part, step])])
+    (placed,) = body.call(AddPart(index, moves), [placed, total, step])
+    builder = Builder("parts")
+    xs = [builder.input(v.aval) for v in body.inputs[1:]]
+    loop = Loop(body.finish([total, placed]), 2, 6)
+    tape = builder.finish(builder.call(loop, [Literal(np.int64(6)), *xs]))
+    check(tape, np.zeros(5), np.zeros((6, 8)), np.arange(48.0).reshape(6, 8))
 
 
 @pytest.mark.parametrize("made", [newton, cooling])

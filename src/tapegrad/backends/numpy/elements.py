@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from tapegrad.backends.numpy.lives import box_of
 from tapegrad.backends.numpy.numbers import FLOAT, FLOATS, NO, TRUE, form_of
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise
-from tapegrad.primitives.kinds import Moving, Scatter, View
+from tapegrad.primitives.kinds import Growing, Moving, Scatter, View
 from tapegrad.primitives.views import as_numpy
 
 MOST = 6  # elements: each has operations of its own, and NumPy adds up more in another order
@@ -174,12 +174,28 @@ class Elements(Lines):
 
     # ---- calls
 
+    def _counts(self, call: Call, names: Names) -> bool:
+        """Whether parts have no fewer than 0 elements in any round, as slices in texts have to."""
+        p: Any = call.primitive
+        if not isinstance(p, Growing):
+            return True
+        ends, first = [], len(p.index)  # of places, which come before counts
+        for x, moves in zip(p.steps(call.operands), p.moves, strict=True):
+            most = self.most.get(names.get(x, ""), 0)
+            if any(moves[first:]) and not most:
+                return False
+            ends.append((0, most - 1) if most else (0,))
+        counts = [k for at in product(*ends) for k in p.where.places(at)[first:]]
+        return min(counts, default=0) >= 0
+
     def _filled(self, call: Call, name: str, names: Names, depth: int) -> bool:
         """Whether it has written the result to a new array: of zeros, say, or a copy."""
         p: Any = call.primitive
         named = ["x"] * len(call.operands)
         updates = p.memory.updates and p.quick_text(named)
         if not call.outs[0].shape or not (updates or p.filling_text(name, named)):
+            return False
+        if not self._counts(call, names):
             return False
         self._whole(call.operands, names, depth)
         xs = [self._name(x, names) for x in call.operands]

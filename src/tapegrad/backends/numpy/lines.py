@@ -61,6 +61,7 @@ class Lines:
             **FUNCTIONS,
         }
         self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
+        self.most: dict[str, int] = {}  # of the steps of loops, how many rounds there are
         self.steps: set[str] = set()  # of loops, and what else is an integer of Python's
         self.count = 0
 

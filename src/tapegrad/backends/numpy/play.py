@@ -214,6 +214,7 @@ def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
                     raise Broken(broken)
                 if bare is None or bare.holds(results):
                     return results
+                del results
         played.function, played.script = whole(tape, run_inner), None
     return [*played.function(*map(plain, values))]
 

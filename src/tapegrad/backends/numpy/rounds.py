@@ -94,10 +94,10 @@ def whole(
     bare = _Text(run).straight(quick.tape, own)
 
     def played(*xs: Any) -> tuple[Any, ...]:
-        if not quick.failed:
-            results = bare(*xs)
-            if quick.holds(results):
-                return results
+        results: Any = None if quick.failed else bare(*xs)
+        if results is not None and quick.holds(results):
+            return results
+        results = None  # whose memory is free again
         return exact()(*xs)
 
     return played
@@ -227,6 +227,7 @@ class _Text(Elements):
         if loop.most > 1:
             self._in_front(body, count, names, depth)
         step = self._fresh("t")
+        self.most[step] = loop.most
         rounds = f"min(int({heads[0]}), {loop.most})"
         if loop.until:
             made, more = outs[count:]
@@ -449,7 +450,9 @@ class _Text(Elements):
         if box is not None:
             window, _, number = quick.partition(" += ")
             quick = f"{window}{box_text(box)} += {number}"
-        if not quick or names[call.operands[0]] == self._name(call.operands[1], names):
+        if not (quick and self._counts(call, names)) or names[call.operands[0]] == self._name(
+            call.operands[1], names
+        ):
             function = self._global(call.primitive.updating())
             quick = f"{function}({', '.join(self._passed(call, names))})"
         self._line(depth, quick)
