@@ -1,16 +1,16 @@
-"""Conditionals that are written as such: of two functions one is called, and both are traced.
+"""`cond`: one of two functions is called, and both are traced.
 
-    y = f(x) if p else g(x)      -->      %y = loop(int(p), %empty, %x, f)
-                                          %z = loop(int(not p), %y, %x, g)
+    y = f(x) if p else g(x)   -->   %y = loop(int(p), %empty, %x, f)
+                                    %z = loop(int(not p), %y, %x, g)
 
-A conditional is a loop of one round or none, and another one of none or one, on what the first one
-left. So its derivative, its plan and its code are those of loops: what isn't called takes no time,
-and no derivative comes from there, be it infinite or no number.
+A conditional is a loop of one round or none, and another of none or one, which starts from the
+result of the first. So its derivative, its plan and its code are those of loops: the function that
+isn't called takes no time, and contributes no derivative, not even an infinite one or NaN.
 
-What the functions compute of values around them, without being passed them, stands in the loops too
-(see `Trace`): it isn't computed unless the function is called. The one that isn't called is traced
-on values that it may not be meant for. They decide nothing: where the function branches on one, or
-fails, the conditional is an `if` of Python's, whose condition is guarded.
+Computations of the functions on captured values are in the loops too (see `Trace`): they don't run
+unless the function is called. The function that isn't called is traced on values that it may not be
+meant for. They decide nothing: if it branches on one, or fails, the conditional is a Python `if`,
+whose condition is guarded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 @unobserved
 def cond(pred: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
-    """What the first function returns, if `pred` holds, else what the second one does."""
+    """The result of the first function if `pred` holds, else of the second."""
     label = f"cond of {describe(functions[0])} and {describe(functions[1])}"
     given = Operands(label, tuple(operands), user_source())
     pred = _truth(label, pred, given.at())
@@ -61,7 +61,7 @@ def cond(pred: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[
 
 
 def _truth(label: str, pred: Any, at: str) -> Any:
-    """The condition: True or False, or a traced one of these."""
+    """The condition as True or False, or as a traced boolean."""
     return truth_of(
         pred,
         lambda words: ArgumentError(
@@ -73,8 +73,8 @@ def _truth(label: str, pred: Any, at: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A leaf of what a traced function returned: its operand and type, which constants that aren't
-    numbers don't have, and its value, as plain Python has it."""
+    """A leaf of a traced function's result: its operand and type, which constants other than
+    numbers lack, and its value as in plain Python."""
 
     operand: Any
     aval: Any
@@ -87,24 +87,24 @@ class Leaf:
         return type_text((self.aval.shape, self.aval.dtype, self.aval.weak))
 
 
-# What a function leaves that only tells something
+# The leaf of a function that has effects only, and returns nothing
 NOTHING = Leaf(Literal(np.int64(0)), Aval((), np.dtype(np.int64)), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """A function as it was traced, on the operands that are traced."""
+    """A function traced on the traced operands."""
 
     traced: Traced
     structure: Any
     leaves: list[Leaf]
-    left: Sequence[Leaf] = ()  # what it leaves outside, where that is passed on
-    changed: str | None = None  # what it has changed, where that isn't
+    left: Sequence[Leaf] = ()  # captured values to be passed on
+    changed: str | None = None  # a change of captured state, if that isn't passed on
 
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What the functions of a conditional are passed."""
+    """The arguments of a conditional's functions."""
 
     label: str
     values: tuple[Any, ...]
@@ -114,8 +114,8 @@ class Operands:
         return at_source(self.src)
 
     def called(self, f: Callable[..., Any], values: Sequence[Any]) -> tuple[list[Any], Any]:
-        """The leaves of what a function returns, and how they are put together; the values of
-        operands are its own, and it can't write to them."""
+        """The leaves and structure of a function's result. The function gets its own copies of the
+        operands, which it must not write to."""
         leaves, structure = flatten(values)
         own = [_unwritable(x) for x in leaves]
         with observed():
@@ -131,13 +131,13 @@ class Operands:
         return found, structure
 
     def plainly(self, f: Callable[..., Any]) -> Any:
-        """What a function returns, without a conditional on the tape."""
+        """The result of a function, without a conditional on the tape."""
         leaves, structure = self.called(f, self.values)
         mine = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
         return unflatten(structure, mine)
 
     def side(self, f: Callable[..., Any], idle: bool, passes_on: bool = False) -> Side:
-        """A function, traced. One that isn't called is traced without a word."""
+        """A traced function. If it isn't called (`idle`), the trace issues no warnings."""
         structures: list[Any] = []
         leaves, structure = flatten(self.values)
 
@@ -154,7 +154,7 @@ class Operands:
         request = Request(body, self.traced, names=names)
         request.passes_on = passes_on
         run = quiet(trace_function) if idle else trace_function
-        for _ in range(2):  # what it remembers for good is there the second time
+        for _ in range(2):  # state that it caches for good is present in the second trace
             reached = Reached(f)
             traced = run(request, repeats=True, apart=True, idle=idle)
             changed = None if passes_on else reached.changed()
@@ -165,7 +165,7 @@ class Operands:
 
     @property
     def traced(self) -> list[Any]:
-        """The operands that a tape has."""
+        """The traced operands, which are inputs of the tape."""
         return [x for x in flatten(self.values)[0] if is_traced(x)]
 
     def inputs(self, side: Side) -> list[Any]:
@@ -175,7 +175,7 @@ class Operands:
 
 
 def _unwritable(x: Any) -> Any:
-    """An operand as a function gets it."""
+    """An operand as it is passed to a function: it can't be written to."""
     if isinstance(x, Tracer):
         operand, value = x._read()
         own = stand_in(x._trace, operand, value, x._weak)
@@ -200,7 +200,7 @@ def _leaf(traced: Traced, k: int) -> Leaf:
 
 
 def _left(traced: Traced) -> list[Leaf]:
-    """What is passed on, as further leaves of the result."""
+    """The captured values to be passed on, as further leaves of the result."""
     if traced.keeping is None:
         return []
     outputs = traced.tape.outputs[len(traced.tape.outputs) - traced.left :]
@@ -208,12 +208,12 @@ def _left(traced: Traced) -> list[Leaf]:
     return [Leaf(x, Aval(x.shape, x.dtype), value) for x, value in pairs]
 
 
-# ---- on the tape
+# ---- recording
 
 
 def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any]]) -> Any:
-    """The conditional on the tape; or a guard, if the function that isn't called can't be traced
-    like this."""
+    """Record the conditional; or guard the condition, if the function that isn't called can't be
+    traced."""
     known = pred._read()[1]
     if known is None:  # in a derivative rule
         sides = [given.side(f, idle=False) for f in functions]
@@ -255,7 +255,7 @@ def _check_unchanged(given: Operands, f: Callable[..., Any], side: Side) -> None
 
 
 def _in_front(given: Operands, side: Side) -> Any:
-    """A function by itself, as it was called."""
+    """The result of one function, recorded without a conditional."""
     inputs = given.inputs(side)
     tracers = [x for x in inputs if isinstance(x, Tracer)]
     if not tracers:
@@ -275,7 +275,7 @@ def _in_front(given: Operands, side: Side) -> Any:
 
 
 def _merged(given: Operands, pred: Tracer, sides: Sequence[Side], taken: int | None) -> Any:
-    """The conditional."""
+    """The result of both functions as a conditional on the tape."""
     first, second = sides
     if first.structure != second.structure:
         raise ArgumentError(
@@ -314,7 +314,7 @@ def _merged(given: Operands, pred: Tracer, sides: Sequence[Side], taken: int | N
 def _recorded(
     given: Operands, pred: Tracer, sides: Sequence[Side], avals: Sequence[Aval | None]
 ) -> Any:
-    """The results of the two loops: the trace, and what stands for them there."""
+    """Record the two loops, and yield the trace and variable of each result."""
     inputs = [given.inputs(side) for side in sides]
     tracers = [x for values in inputs for x in values if isinstance(x, Tracer)]
     trace = innermost([pred, *tracers])
@@ -326,7 +326,7 @@ def _recorded(
 
 
 def body_of(side: Side, avals: Sequence[Aval | None]) -> Tape:
-    """A side's tape as that of a round, which doesn't look at what is there before."""
+    """A side's tape as the body of a loop, which ignores the carried values."""
     tape = side.traced.tape
     builder = Builder.after(tape, tape.name)
     step = builder.fresh(Aval((), np.dtype(np.int64)))
@@ -361,8 +361,8 @@ _Unlike: Any = object()
 
 
 def _common(a: Leaf, b: Leaf) -> Aval | None:
-    """The type of a result; None of a constant that is the same in both, and `_Unlike` if there is
-    no type that both have."""
+    """The common type of a result. None for a constant that is the same in both functions,
+    `_Unlike` if there is no common type."""
     if a.aval is None or b.aval is None:
         same = a.aval is b.aval and static_key(a.value) == static_key(b.value)
         return None if same else _Unlike
@@ -383,7 +383,7 @@ def _common(a: Leaf, b: Leaf) -> Aval | None:
 
 
 def _fits(number: Leaf, dtype: np.dtype) -> bool:
-    """Whether a number of Python's takes a dtype of NumPy's, whatever its value is."""
+    """Whether any value of a Python number fits into a NumPy dtype."""
     kind = number.aval.dtype.kind
     if not number.aval.weak or (kind == "b") != (dtype.kind == "b"):
         return False
@@ -395,7 +395,7 @@ def _fits(number: Leaf, dtype: np.dtype) -> bool:
 
 
 def as_result(value: Any, aval: Aval) -> Any:
-    """A known value of a result: a row-major array of its own, or a scalar."""
+    """A known value of a result: a scalar, or a new row-major array."""
     if value is None:
         return None
     if is_array(value):

@@ -1,5 +1,5 @@
-"""A conditional on the tape: two loops of one round or none, of which the second starts from what
-the first one left."""
+"""A conditional on the tape: two loops of one round or none. The second starts from the result of
+the first."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tapegrad.primitives.windows import Empty
 def record_conditional(
     record: Any, condition: Operand, sides: Sequence[tuple[Tape, Sequence[Operand]]]
 ) -> tuple[Operand, ...]:
-    """The results of the conditional. `record` puts a call on a tape; of each side there is the
-    tape, whose outputs are all of the same types, and what it reads."""
+    """Record a conditional and return its results. `record` puts a call on a tape. Each side is a
+    tape, all with outputs of the same types, and its operands."""
     slots = [x.aval for x in sides[0][0].outputs]
     integer = AsType(np.dtype(np.int64))
     (negated,) = record(ew.logical_not, [condition])
@@ -36,7 +36,8 @@ def record_conditional(
 def sides(
     record: Any, conditions: Sequence[Operand], ways: Sequence[tuple[Tape, Sequence[Operand]]]
 ) -> tuple[Operand, ...]:
-    """The results of the first of several tapes whose condition holds, each with what it reads."""
+    """Record a choice among several tapes, each with its operands, and return the results of the
+    first whose condition holds."""
     slots = [Aval(x.shape, x.dtype) for x in ways[0][0].outputs]
     ends: tuple[Operand, ...] = tuple([empty(record, aval) for aval in slots])
     open_: Operand = Literal(np.True_)
@@ -51,7 +52,7 @@ def sides(
 
 
 def _round(tape: Tape, slots: Sequence[Aval]) -> Tape:
-    """A tape as that of a round, which doesn't look at what is there before."""
+    """A tape as the body of a loop, which ignores the carried values."""
     builder = Builder.after(tape, tape.name)
     step = builder.fresh(Aval((), np.dtype(np.int64)))
     before = [builder.fresh(aval) for aval in slots]

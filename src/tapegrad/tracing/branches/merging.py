@@ -1,14 +1,14 @@
-"""Conditionals that are seen while a function runs: two sides of a branch as two loops on the tape.
+"""Conditionals found in plain `if` statements: the two sides of a branch as two loops on the tape.
 
-    %3 = greater(%1, %2)                  %5 = loop(int(%3), %empty, %2, if_f)
-    guard %3 = True              -->      %6 = loop(int(not %3), %5, %2, else_f)
+    %3 = greater(%1, %2)          %5 = loop(int(%3), %empty, %2, if_f)
+    guard %3 = True         -->   %6 = loop(int(not %3), %5, %2, else_f)
     %4 = mul(%2, 0.9)
 
-What a side has recorded is taken from the tape, and becomes the body of a loop of one round or
-none, as in `tracing.branches.cond`. Parts of arrays are taken in front of it: which part it is may
-differ from round to round of a loop around, where the sides are to be the same. What a variable
-holds that differs between the sides is a result of both, if it is a number, or an array that nobody
-else has.
+The calls that a side has recorded are taken from the tape, and become the body of a loop of one
+round or none, as in `tracing.branches.cond`. Parts of arrays are read in front of the loop: which
+part may differ between the rounds of a loop around, where the sides have to be equal. A variable
+whose value differs between the sides is a result of the conditional (a merge), if it is a number,
+or an array that nothing else refers to.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from tapegrad.tracing.tracers.tracer import (
     kind_of,
 )
 
-# References to what one variable of a frame holds, with those that looking takes: the variable's
-# own, the variables' values here, and three on the way; and what the frame shows of its own.
+# The number of references to the value of a frame's variable when they are counted: the variable
+# itself, `values` here, and three temporary ones; without those that the frame shows.
 _HELD = 5
-_LEFT = 3  # to what nobody holds but the variable of a side that was run by itself
+_LEFT = 3  # to the value of a variable of a side that was run by itself
 
 
 # ---- the side that isn't taken
 
 
 def arrays_of(trace: Any, values: Iterable[Any]) -> dict[int, tuple[Any, Operand]]:
-    """The arrays that variables hold, or parts of them, by id, with what they stand for now. Parts
-    that have become stale are read, before either side does."""
+    """The arrays that variables hold, or hold parts of, by id, with their present operands. Stale
+    parts are read now, before either side runs."""
     found = {}
     for x in values:
         if isinstance(x, Tracer) and x._trace is trace and not x._owner._doubt:
@@ -74,14 +74,14 @@ def arrays_of(trace: Any, values: Iterable[Any]) -> dict[int, tuple[Any, Operand
 
 @dataclass
 class _Apart:
-    """A side that was run by itself, on arrays that stand for those of the program's."""
+    """A side that was run by itself, on copies of the program's arrays."""
 
     side: Side
-    others: list[tuple[Any, Any]]  # these, and the program's
-    written: dict[int, Operand]  # what those that were written to hold then: by the program's ids
+    others: list[tuple[Any, Any]]  # pairs of a copy and the program's array
+    written: dict[int, Operand]  # the final operands of written arrays, by the ids of the program's
 
     def real(self, values: dict[int, Any]) -> dict[int, Any]:
-        """The program's variables in the place of those that stood for them."""
+        """The values of variables, with the program's arrays in the place of copies."""
         known = {id(x): real for x, real in self.others}
         return {k: known.get(id(x), x) for k, x in values.items()}
 
@@ -92,16 +92,18 @@ def apart(
     given: Sequence[Any],
     arrays: dict[int, tuple[Any, Operand]],
 ) -> _Apart | None:
-    """What a function records that isn't called by the program; None if it does what it mustn't.
-    It may write to arrays that it is given, and to its own; if it comes to one of them by another
-    way then, it would read what was there before. The parts of arrays that it has taken stay on the
-    tape."""
+    """Record a function that the program doesn't call; None if it has an effect that isn't
+    supported.
+
+    It may write to arrays that it is given, and to its own. If it then reached one of the given
+    arrays by another way, it would read the old contents, which is an error. Its reads of parts of
+    arrays stay on the tape."""
     if trace.idle or trace.inside is not None or watched(trace):
         return None
     if any(isinstance(x, Tracer) and x._subclass is not None for x in given):
-        return None  # with methods of its own
+        return None  # it may override methods
     if any(id(getattr(x, "_root", None)) in arrays and x._trace is not trace for x in given):
-        return None  # it shows a part, from before a loop, of what the round carries
+        return None  # it is a view, from before a loop, of an array that the round carries
     builder, first = trace.builder, trace.builder.following
     calls, guards = len(builder.calls), len(builder.guards)
     refusal, raised, trace.raised = trace.refusal, trace.raised, ""
@@ -147,8 +149,8 @@ def apart(
 def _stand_ins(
     trace: Any, given: Sequence[Any], arrays: dict[int, tuple[Any, Operand]]
 ) -> list[tuple[Any, Any]]:
-    """Arrays that stand for those of the program's, and for parts of them: what is written to them
-    stays there."""
+    """Copies of the program's arrays, and of views of them: writes to them don't change the
+    originals."""
     found = {}
     for at, (real, _) in arrays.items():
         if not real._may_alias:
@@ -189,9 +191,9 @@ def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
 
 
 def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | None:
-    """What variables hold from where the sides of a branch meet, for those that hold another value
-    then; None where what the sides leave can't be one value. `values` are those of the side that
-    was taken, by the numbers of the variables."""
+    """The merged values of variables behind a branch, for those that differ between its sides; None
+    if a value can't be merged. `values` are those of the taken side, by the numbers of the
+    variables."""
     other, others = branch.other.side, branch.other.values
     slots: dict[int, tuple[Leaf, Leaf]] = {}
     kinds: dict[int, type] = {}
@@ -261,7 +263,8 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
 
 
 def _put_once(trace: Any, parts: Sequence[Call]) -> dict[Operand, Operand]:
-    """Record each part of an array once; what there is in the place of what there was."""
+    """Record each part of an array once, and return the mapping from the sides' variables to the
+    new ones."""
     known: dict[Any, Operand] = {}
     same: dict[Operand, Operand] = {}
     for call in parts:
@@ -280,7 +283,7 @@ def _read_as(leaf: Leaf, known: dict[Operand, Operand]) -> Leaf:
 
 
 def chosen(trace: Any, choice: Any) -> Any:
-    """The one of two numbers that a condition chooses; None where that can't be one value."""
+    """The choice of one of two numbers by a condition; None if they can't be merged."""
     guards = trace.builder.guards
     first, second = (_leaf(trace, x) for x in choice.numbers)
     if first is None or second is None or guards[-1] is not choice.guard:
@@ -308,8 +311,8 @@ def _as_value(leaf: Leaf) -> Any:
 
 
 def _is_free(x: Any, branch: Any, held: int) -> bool:
-    """Whether an array in row-major order is one that a side has made, or that nobody has but the
-    variable that holds it: another one may stand for it."""
+    """Whether a row-major array was made by a side, or only its variable refers to it, so that a
+    merged array may replace it."""
     if x._root is not None or not x._ordered or x._may_alias or x._doubt:
         return False
     if not x._value.flags.c_contiguous:
@@ -324,38 +327,39 @@ def _is_free(x: Any, branch: Any, held: int) -> bool:
 
 
 def _held_by_rounds(at: int) -> int:
-    """How often rounds that are under way hold what variables do."""
+    """The number of references to an object from the rounds under way."""
     known = [each.holding for each in traces_under_way() if each.holding is not None]
     return sum(holding[at] for holding in known)
 
 
 def _are_apart(values: dict[int, Any]) -> bool:
-    """Whether no two variables hold parts of one array, as far as that can be seen."""
+    """Whether no two variables are known to hold views of one array."""
     owners = [id(x._owner) for x in values.values() if isinstance(x, ArrayTracer)]
     return len(set(owners)) == len(owners)
 
 
 def _in_order(first: list[Call], second: list[Call]) -> list[Call]:
-    """Calls of both, the first ones first if they don't need the others."""
+    """The calls of both lists, in an order that respects dependencies; the first list comes first
+    if possible."""
     made = {out for call in second for out in call.outs}
     needed = any(not made.isdisjoint(call.operands) for call in first)
     return [*second, *first] if needed else [*first, *second]
 
 
 def _is_alike(x: Any, y: Any) -> bool:
-    """Whether two values that aren't traced are the same to any program."""
+    """Whether two untraced values can't be told apart by any program."""
     key = exact_key(x)
     return key is not None and key == exact_key(y)
 
 
 def _leaf(trace: Any, x: Any) -> Leaf | None:
-    """What a value of the program's is on the tape; None of what isn't a number or an array."""
+    """A value of the program as a leaf on the tape; None unless it is a number or an array."""
     if isinstance(x, Tracer):
         if x._trace is not trace or x._doubt or x._root is not None:
             return None
         aval = Aval(x._aval.shape, x._aval.dtype, x._weak)
         return Leaf(type(x), aval, x._operand, x._value)
-    if type(x) is int and abs(x) <= _EXACT:  # an integer that is a float, too
+    if type(x) is int and abs(x) <= _EXACT:  # an integer that is exact as a float
         return Leaf(int, _FLOAT, Literal(np.float64(x)), x)
     if type(x) is float:
         return Leaf(FloatTracer, _FLOAT, Literal(np.float64(x)), x)
@@ -370,7 +374,7 @@ def _leaf(trace: Any, x: Any) -> Leaf | None:
 
 
 def _like(trace: Any, leaf: Leaf | None) -> Leaf | None:
-    """What stands for a number or array of this type that a side doesn't make."""
+    """A leaf of zeros for a number or array that a side doesn't define."""
     if leaf is None:
         return None
     shape, zero = leaf.aval.shape, leaf.aval.dtype.type(0)
@@ -381,7 +385,7 @@ def _like(trace: Any, leaf: Leaf | None) -> Leaf | None:
 
 
 def _as_integers(one: Leaf, other: Leaf) -> tuple[Leaf, Leaf]:
-    """Two numbers; if both are integers of Python's, as that."""
+    """Two numbers; if both are Python integers, as traced ones."""
     if {one.kind, other.kind} <= {int, IntTracer}:
         one, other = (
             Leaf(IntTracer, _INT, Literal(np.int64(x.value)), x.value) if x.kind is int else x
@@ -400,7 +404,7 @@ _NUMBERS = {int, IntegerOrFloat, *_REALS}
 
 
 def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
-    """What a number is that is one of these; None where they can't be one value."""
+    """The class of a number merged from two; None if they can't be merged."""
     if one.aval.shape or other.aval.shape:
         return None
     if one.kind is other.kind:
@@ -415,7 +419,7 @@ def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
 def _recorded(
     trace: Any, branch: Any, sides: Sequence[Side], slots: Sequence[tuple[Leaf, Leaf]]
 ) -> Sequence[Operand]:
-    """The conditional, whose results are what the sides leave in each of the slots."""
+    """Record the conditional and return its results, one for each pair of leaves."""
     guard, jump = branch.guard, branch.join.jump
 
     def record(primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:

@@ -1,10 +1,10 @@
-"""Parts of a program whose insides aren't kept for the derivative.
+"""`checkpoint`: parts of a program whose intermediate values aren't kept for the derivative.
 
-    y = checkpoint(f)(x)      -->      %y = loop(1, %empty, %x, f, recomputed=True)
+    y = checkpoint(f)(x)   -->   %y = loop(1, %empty, %x, f, recomputed=True)
 
-Such a part is a loop of one round that is recomputed: reverse mode runs it once more when it comes
-to it, and keeps then what its derivative needs. Between both runs there is what it was passed, and
-what it keeps by name.
+Such a part is a loop of one round that is recomputed: the backward half runs it again, and keeps
+the residuals of its derivative then. Between the two runs, only its operands are kept, and the
+values that are kept by name.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 def checkpoint(
     f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], keep: tuple[str, ...] = ()
 ) -> Any:
-    """What the function returns; in a trace it is recorded as one call. Arrays are new ones, traced
-    or not, where the function returns what it was passed, or views of it."""
+    """The result of the function, which is recorded as one call in a trace. Returned arrays are
+    copied if they are operands of the function or views of them."""
     if is_untraced((args, kwargs)):
         with observed():
             found = f(*args, **kwargs)
@@ -82,7 +82,8 @@ def checkpoint(
 
 
 def _returned(side: Side, found: Sequence[Any]) -> Any:
-    """The function's own result, of the values of all leaves; others are what it left outside."""
+    """The function's own result, from the values of all leaves. The other values are passed on as
+    captured state."""
     count = len(side.leaves)
     if side.traced.keeping is not None:
         side.traced.keeping.pass_on(found[count:])
@@ -90,7 +91,7 @@ def _returned(side: Side, found: Sequence[Any]) -> Any:
 
 
 def _check_names(name: str, body: Tape, keep: Sequence[str]) -> None:
-    """An ArgumentError if it is to keep what nothing is called."""
+    """Raise an ArgumentError if `keep` has a name that no value has."""
     calls = [c.primitive for c in body.calls if isinstance(c.primitive, Named)]
     known = sorted({primitive.label for primitive in calls})
     for wanted in keep:
@@ -106,19 +107,19 @@ def _check_names(name: str, body: Tape, keep: Sequence[str]) -> None:
 
 @unobserved
 def named(x: Any, name: str) -> Any:
-    """The same tree, with traced leaves that are named."""
+    """A copy of the tree with its traced leaves named."""
     return marked(x, Named(name))
 
 
 @unobserved
 def stopped(x: Any) -> Any:
-    """The same tree, with traced leaves that are constants for derivatives."""
+    """A copy of the tree with its traced leaves constant for derivatives."""
     return marked(x, stop_gradient)
 
 
 def marked(tree: Any, primitive: Any) -> Any:
-    """The same tree, with a primitive's results in the place of traced leaves. Arrays are new ones,
-    traced or not: what is written to them isn't written to others."""
+    """A copy of the tree with a primitive applied to its traced leaves. Arrays are new, traced or
+    not, so that writes to them don't change others."""
     leaves, structure = flatten(tree)
     return unflatten(structure, [_marked(x, primitive) for x in own_copies(leaves)])
 

@@ -1,8 +1,8 @@
-"""What the sides of a branch have recorded, as rounds of loops.
+"""The calls that the sides of a branch have recorded, as bodies of loops.
 
-A side reads what was there before it, as inputs. Numbers that the program computes by itself differ
-from round to round of a loop around, `x[t] * weights[t]`, where the sides are to be the same. So a
-number that has been another one is an input, too.
+A side reads earlier values as inputs. Numbers that the program computes itself differ between the
+rounds of a loop around, as in `x[t] * weights[t]`, where the sides have to be equal. So a number
+that was different in an earlier round is an input, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tapegrad.primitives.kinds import Moving, View
 
 
 class Leaf(NamedTuple):
-    """What a variable holds: as what it is known to the program, and what it is on the tape."""
+    """The value of a variable: its class in the program, and its type and operand on the tape."""
 
     kind: type
     aval: Aval
@@ -27,7 +27,7 @@ class Leaf(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What a side has recorded: parts of arrays, what it has computed, and guards."""
+    """The record of a side: its reads of parts of arrays, its other calls, and its guards."""
 
     parts: list[Call]
     calls: list[Call]
@@ -35,7 +35,7 @@ class Side(NamedTuple):
 
 
 def split(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Which calls take parts of what was there before, and the others."""
+    """Split calls into reads of parts of earlier values, and the others."""
     parts: list[Call] = []
     rest: list[Call] = []
     made: set[Operand] = set()
@@ -50,7 +50,7 @@ def split(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
 
 
 def reading(side: Side, known: dict[Operand, Operand]) -> Side:
-    """A side that reads others in the place of some."""
+    """The side with some of its operands replaced."""
     if not known:
         return side
     calls = [replace(c, operands=tuple([known.get(x, x) for x in c.operands])) for c in side.calls]
@@ -60,7 +60,7 @@ def reading(side: Side, known: dict[Operand, Operand]) -> Side:
 
 @dataclass
 class _Numbers:
-    """The numbers that a side had the last time, and which of them were others before."""
+    """The numbers of a side in the last round, and the positions of those that have differed."""
 
     shape: list[Any]
     found: list[Operand]
@@ -73,7 +73,7 @@ def moving_numbers(
     side: Side,
     ends: Sequence[Operand],
 ) -> set[int]:
-    """Which of a side's operands, in order, are numbers that differ from time to time."""
+    """The positions of a side's operands that are numbers which differ between rounds."""
     found = _read(side, ends)
     shape = [call.primitive.name for call in side.calls]
     before = known.get(key)
@@ -96,7 +96,7 @@ def _are_numbers(x: Operand, y: Operand) -> bool:
 
 
 def _read(side: Side, ends: Sequence[Operand]) -> list[Operand]:
-    """All that a side reads, in order."""
+    """All operands that a side reads, in order."""
     asked = [guard.operand for guard in side.guards]
     return [*[x for call in side.calls for x in call.operands], *asked, *ends]
 
@@ -104,8 +104,8 @@ def _read(side: Side, ends: Sequence[Operand]) -> list[Operand]:
 def body_of(
     name: str, side: Side, leaves: Sequence[Leaf], moving: set[int]
 ) -> tuple[Tape, list[Operand]]:
-    """A side as a round of a loop, which doesn't look at what is there before; and what it reads:
-    variables, and numbers that are `moving`."""
+    """A side as the body of a loop, which ignores the carried values; and its operands: variables,
+    and the numbers that are `moving`."""
     made = {out for call in side.calls for out in call.outs}
     ends = [leaf.operand for leaf in leaves]
     builder = Builder(name)
@@ -113,7 +113,7 @@ def body_of(
     for leaf in leaves:
         builder.input(Aval(leaf.aval.shape, leaf.aval.dtype))
     env: dict[Operand, Operand] = {}
-    inside: list[Operand | None] = []  # of numbers that move: their input
+    inside: list[Operand | None] = []  # the inputs of moving numbers
     given: list[Operand] = []
     for k, x in enumerate(_read(side, ends)):
         moves = k in moving and isinstance(x, Literal)

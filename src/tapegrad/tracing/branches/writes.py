@@ -1,12 +1,12 @@
-"""Arrays to which the sides of a branch write: one write of either value.
+"""Writes of the sides of a branch to arrays, merged to one write of either value.
 
     if x[t] > 0:
-        y[t] = x[t]                     v = conditional(x[t] > 0, x[t], 0.1 * x[t])
-    else:                    -->        y[t] = v
+        y[t] = x[t]              v = conditional(x[t] > 0, x[t], 0.1 * x[t])
+    else:                 -->    y[t] = v
         y[t] = 0.1 * x[t]
 
-Where one side doesn't write there, it leaves what is there already. So the array itself is no
-result of the conditional, and nothing of it is copied.
+A side without a write keeps the present elements. So the array itself is no result of the
+conditional, and isn't copied.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 
 class Place(NamedTuple):
-    """Where a write or a read is: at an index, which moves with some integers."""
+    """The place of a read or write: an index, which moves with integer steps."""
 
     at: StaticIndex
     moves: Moves = ()
     steps: tuple[Operand, ...] = ()
 
     def settled(self, lift: Lift, condition: Operand) -> Place:
-        """The same by integers that are there outside of the sides."""
+        """The place with its steps computed outside of the sides."""
         return self._replace(steps=tuple(map(lift.operand, self.steps)))
 
     def read(self, lift: Lift, array: Operand) -> Operand:
@@ -49,8 +49,8 @@ class Place(NamedTuple):
         return lift.call(primitive, array, value, *self.steps)
 
     def is_one(self, axes: int) -> bool:
-        """Whether this is one element. Two of these are the same, or don't overlap, if they move
-        by the same steps: what moves doesn't count from the end."""
+        """Whether it is one element. Two such places with the same steps are equal or disjoint,
+        since a moving index doesn't count from the end."""
         indices = len(self.at) == axes and all(type(n) is int for n in self.at)
         return indices and (bool(self.moves) or all(n >= 0 for n in self.at))  # type: ignore
 
@@ -58,7 +58,7 @@ class Place(NamedTuple):
         return self[1:] == other[1:]
 
     def is_inside(self, shape: Sequence[int], lift: Lift) -> bool:
-        """Whether it is a place of the array, whichever side is taken."""
+        """Whether the place is within the array, whichever side is taken."""
         for axis, (n, extent) in enumerate(zip(self.at, shape, strict=True)):
             first = n if isinstance(n, int) else n.start
             last = n if isinstance(n, int) else n.start + n.step * (n.count - 1)
@@ -72,7 +72,7 @@ class Place(NamedTuple):
         return True
 
     def along(self, axis: int, lift: Lift) -> Operand:
-        """The number of an element along an axis."""
+        """The index of an element along an axis."""
         found: Operand = Literal(np.int64(self.at[axis]))  # type: ignore[arg-type]
         for step, move in zip(self.steps, self.moves, strict=True):
             if move[axis]:
@@ -84,7 +84,7 @@ class Place(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """One element or the other, by the side that is taken."""
+    """One of two elements, by the side that is taken."""
 
     first: Place
     second: Place
@@ -103,10 +103,10 @@ _ZERO = Literal(np.int64(0))
 
 @dataclass
 class Lift:
-    """Integers that the sides compute, outside of them."""
+    """Computes integers of the sides outside of them."""
 
     trace: Any
-    made: Mapping[Operand, Call]  # what the sides do
+    made: Mapping[Operand, Call]  # the calls of the sides
     src: Source | None
     known: dict[Operand, Operand] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ class Lift:
         return out
 
     def may(self, x: Operand) -> bool:
-        """Whether this can be computed there."""
+        """Whether an integer can be computed outside of the sides."""
         call = self.made.get(x)
         return call is None or (
             call.primitive.name in _INTEGERS
@@ -137,8 +137,8 @@ _INTEGERS = ("add", "sub", "mul", "neg", "astype")
 
 @dataclass
 class Write:
-    """What the sides write to an array: the values of both, by the place; None where one of them
-    doesn't write."""
+    """The writes of the sides to an array: the values of both sides by place. None for a side that
+    doesn't write there."""
 
     array: Any
     before: Operand
@@ -146,7 +146,7 @@ class Write:
     calls: list[Call]
 
     def leaves(self, lift: Lift, condition: Operand) -> Iterator[tuple[Leaf, Leaf]]:
-        """The values of both, where what is there already is one, too."""
+        """The values of both sides; for a side that doesn't write, the present elements."""
         values = self.values.items()
         self.values = {place.settled(lift, condition): pair for place, pair in values}
         for place, pair in self.values.items():
@@ -157,13 +157,13 @@ class Write:
             yield first, second
 
     def put(self, lift: Lift, results: Iterator[Operand]) -> None:
-        """Write the results."""
+        """Write the merged values."""
         if is_made(self.array):
             self.array._let_be_written()
         now = self.before
         for place in self.values:
             now = place.write(lift, now, next(results))
-        if self.array._operand == self.before:  # the side that was taken doesn't write
+        if self.array._operand == self.before:  # the taken side doesn't write
             lift.trace.note_write(self.array)
         self.array._operand = now
         self.array._version += 1
@@ -184,8 +184,8 @@ def _read_at(call: Call) -> Place | None:
 
 
 def read_through(side: Side) -> tuple[Side, dict[Operand, Operand]]:
-    """A side in which what was written at a place isn't read there again, and what it has read
-    there, by what it reads now."""
+    """A side in which reads of elements that it has written are replaced by the written values; and
+    the mapping from the reads to these."""
     written: dict[Operand, tuple[Call, Place]] = {}
     known: dict[Operand, Operand] = {}
     parts, calls = list(side.parts), []
@@ -212,14 +212,14 @@ def read_through(side: Side) -> tuple[Side, dict[Operand, Operand]]:
 
 
 def _is_elsewhere(write: Call, its: Place, place: Place) -> bool:
-    """Whether a write is to another element than the one that is read."""
+    """Whether a write and a read are at different elements."""
     axes = len(write.out.shape)
     return its != place and its.moves_as(place) and its.is_one(axes) and place.is_one(axes)
 
 
 def writes_of(branch: Any, sides: Sequence[Side], taken: int, lift: Lift) -> list[Write] | None:
-    """What the sides write to arrays that were there before; None where that is more than a value
-    at a place, or places that may overlap. The number `taken` is that of the side which was."""
+    """The writes of the sides to earlier arrays. None if they are more than values at places, or
+    the places may overlap. `taken` is the index of the side that was taken."""
     found = []
     for at, (array, before) in branch.arrays.items():
         ends = [branch.other.written.get(at, before)] * 2
@@ -246,15 +246,15 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int, lift: Lift) -> lis
         rest = [call for call in side.calls if not any(call is w for x in found for w in x.calls)]
         read = [*[x for call in rest for x in call.operands], *[g.operand for g in side.guards]]
         if not made.isdisjoint(read):
-            return None  # what was written is read
+            return None  # a written element is read
     return found
 
 
 def _apart(
     values: dict[Any, list[Operand | None]], shape: tuple[int, ...], lift: Lift
 ) -> dict[Any, list[Operand | None]]:
-    """Values by places that don't overlap, and may be read whichever side is taken; none if that
-    can't be told. Where each side writes one element, this is one place, which is chosen."""
+    """The values by disjoint places, which may be read whichever side is taken; empty if that isn't
+    certain. If each side writes one element, the two places become one chosen place."""
     places: list[Place] = [*values]
     if not all(lift.may(step) for place in places for step in place.steps):
         return {}
@@ -272,7 +272,7 @@ def _apart(
 
 
 def _written(side: Side, before: Operand, end: Operand) -> list[tuple[Call, Place]] | None:
-    """The writes that make an array of what it held before, in order."""
+    """The writes, in order, that lead from an array's former operand to its final one."""
     made = {out: call for call in side.calls for out in call.outs}
     found: list[tuple[Call, Place]] = []
     while end != before:

@@ -1,4 +1,4 @@
-"""Loops of which one round is traced for all: how a round is traced, what rounds give, stacked, and
-how many there are. `tapegrad.scan` and `while_loop` are here; the statements of a program come here
-by way of `statements`.
+"""Loops of which one round is traced for all: the trace of a round, the stacked results of rounds,
+and the number of rounds. `tapegrad.scan` and `while_loop` are here; the loops of plain statements
+are in `statements`.
 """

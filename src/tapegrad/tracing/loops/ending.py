@@ -1,8 +1,8 @@
-"""A loop with a condition on the tape: how many rounds it has room for.
+"""Loops with a condition: the maximal number of rounds.
 
-The tape has a number of rounds that a loop makes at the most, so that its derivative knows how much
-there is to keep. Where nobody gives it, it follows from the call that is traced, and a guard says
-that it was enough: a call that needs more rounds is traced anew, with more room.
+The tape has a maximal number of rounds, so that the derivative knows how much memory to reserve. If
+the user doesn't give it, it is estimated from the traced call, and guarded: a call that needs more
+rounds is retraced with a larger one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from tapegrad.tracing.loops.failing import evaluated
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
-FEWEST = 16  # rounds that there is room for at the least,
-MANY, INSIDE = 1024, 64  # and where they leave less memory than this
+FEWEST = 16  # the least maximal number of rounds,
+MANY, INSIDE = 1024, 64  # and more, if they take less memory than this
 MEMORY = 1 << 20
 UNBOUNDED = 1 << 62
 
 
 class NoValues(Exception):
-    """Nobody has said how many rounds there may be, and no call does."""
+    """Neither the user nor a call determines the number of rounds."""
 
 
 def recorded_until(
     trace: Trace, body: Tape, given: Sequence[Any], most: int | None, room: int = FEWEST
 ) -> list[Tracer]:
-    """What is carried after the last round, how many there were, and whether there would be another
-    one. `given` is whether there is a first round, what is carried into it, and what all read; the
-    body's last output says whether there is another."""
+    """Record the loop. Returns the carried values after the last round, the number of rounds, and
+    whether there would be another one.
+
+    `given` holds whether there is a first round, the carried values, and the values that all rounds
+    read. The body's last output says whether there is another round."""
     found = _found(trace, body, given, UNBOUNDED if most is None else most)
     if found is None and most is None:
         raise NoValues
@@ -48,7 +50,7 @@ def recorded_until(
 def rounds_until(
     trace: Trace, body: Tape, given: Sequence[Any], most: int | None
 ) -> tuple[int, np.bool_]:
-    """How many rounds there are, at this call, and whether there would be another one."""
+    """The number of rounds at this call, and whether there would be another one."""
     found = _found(trace, body, given, UNBOUNDED if most is None else most)
     if found is None:
         raise NoValues
@@ -56,7 +58,7 @@ def rounds_until(
 
 
 def _found(trace: Trace, body: Tape, given: Sequence[Any], most: int) -> Any:
-    """What a loop comes to at this call; None where there are no values."""
+    """The results of a loop at this call; None if values are unknown."""
     values = [to_operand(trace, x)[1] for x in given]
     if trace.idle or any(value is None for value in values):
         return None
@@ -65,7 +67,7 @@ def _found(trace: Trace, body: Tape, given: Sequence[Any], most: int) -> Any:
 
 
 def room_of(body: Tape, is_inside: bool) -> int:
-    """For how many rounds there is room anyway: for more where they leave little, and where the
-    loop isn't in another one, all of whose rounds would have it."""
+    """The default maximal number of rounds: larger for rounds that keep little, and smaller within
+    another loop, all of whose rounds reserve the memory."""
     nbytes = sum(out.aval.nbytes for call in body.calls for out in call.outs)
     return max(FEWEST, min(INSIDE if is_inside else MANY, MEMORY // max(1, nbytes)))

@@ -1,13 +1,14 @@
-"""The guards of a loop's rounds that don't hold in all of them.
+"""The guards of a loop's body that fail in some round.
 
-The first one that fails ends the loop. Each of them is a branch that another round takes otherwise;
-so that the trace isn't made again for one after the other, the rounds are played to the end:
+The first guard that fails ends the loop. Each failing guard is a branch that goes another way in
+some round. To find all of them at once, instead of one in each trace, the rounds are played to the
+end:
 
     guard %a          %ok' = and(%ok, %a == True)
-    guard %b   -->    ...
+    guard %b    -->   ...
 
-Behind a branch that goes the other way they compute something else than the program does. So this
-tells which branches may go both ways, which is looked at no further than that.
+Behind a branch that goes the other way, the values aren't those of the program. So the failing
+guards only tell which branches may go both ways.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import record, to_operand
 
-LONGEST = 1000  # rounds of a loop with a condition that are played for this
+LONGEST = 1000  # maximal number of rounds of a loop with a condition that are played for this
 
 
 def recorded(trace: Trace, loop: Loop, operands: Sequence[Any]) -> Any:
-    """The results of a loop, recorded. Where not all values are there, since types alone are known,
-    those guards are looked at that follow from what is: from the numbers of the rounds, say. One
-    that fails is an error without it, as the guards behind it aren't known."""
+    """Record a loop and return its results. If some values are unknown, the guards that follow from
+    the known ones, such as the step, are checked. A failing guard is reported without the guards
+    behind it, which are unknown."""
     values = [to_operand(trace, x)[1] for x in operands]
     if any(x is None for x in values) and (part := _known_part(loop, values)) is not None:
         try:
@@ -45,7 +46,7 @@ def recorded(trace: Trace, loop: Loop, operands: Sequence[Any]) -> Any:
 
 
 def evaluated(loop: Loop, *values: Any) -> Any:
-    """What a loop comes to; an error for a guard that fails holds all that do."""
+    """The results of a loop. The error for a failing guard lists all failing guards."""
     try:
         return loop.evaluate(*values)
     except TapeError as error:
@@ -55,14 +56,14 @@ def evaluated(loop: Loop, *values: Any) -> Any:
 
 
 def _known_part(loop: Loop, values: Sequence[Any]) -> list[Any] | None:
-    """The loop of those calls and guards that follow from the values that are there, and these;
-    None if there is no such guard.
+    """The part of a loop that follows from its known values, and these values; None if it has no
+    guard.
 
-        inp   step, a, b : b has no value        inp   step, a
-              %1 = less(step, 3)                       %1 = less(step, 3)
-              %2 = mul(b, 2.0)            -->          %2 = add(a, 1.0)
-              %3 = add(a, 1.0)                   guard %1 = True
-        guard %1 = True                          out   %2
+        inp   step, a, b : b is unknown    inp   step, a
+              %1 = less(step, 3)                 %1 = less(step, 3)
+              %2 = mul(b, 2.0)       -->         %2 = add(a, 1.0)
+              %3 = add(a, 1.0)             guard %1 = True
+        guard %1 = True                    out   %2
         out   %3, %2
     """
     if values[0] is None or loop.until or loop.later or loop.instead:
@@ -108,7 +109,7 @@ def _failing(loop: Loop, values: Sequence[Any]) -> list[Guard]:
     names = ("",) * (1 + len(inputs) + len(held))
     tape = replace(tape, inputs=(step, *inputs[:n], *held, *inputs[n:]), names=names)
     first = len(values) - len(inputs) + n
-    if loop.until:  # it may go on for ever
+    if loop.until:  # it might not end
         values = [min(values[0], np.int64(LONGEST)), *values[1:]]
     given = [*values[:first], *[np.bool_(True)] * len(held), *values[first:]]
     try:

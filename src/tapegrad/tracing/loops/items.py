@@ -1,14 +1,14 @@
-"""What a plain `for` statement goes through, as entries that a traced number says.
+"""The entries of a plain `for` statement, as functions of the step.
 
-    for t in range(2, n):              t = step + 2
-    for row in x:                      row = x[step]
+    for t in range(2, n):               t = step + 2
+    for row in x:                       row = x[step]
     for k, (a, b) in enumerate(zip(x, y), 1):
-                                       k, (a, b) = step + 1, (x[step], y[step])
-    for a, b in combinations(x, 2):    a, b = x[first[step]], x[second[step]]
+                                        k, (a, b) = step + 1, (x[step], y[step])
+    for a, b in combinations(x, 2):     a, b = x[first[step]], x[second[step]]
 
-A list of traced floats is stacked for that. Iterators are taken apart by `__reduce__`, which is
-what pickling them asks. One that has gone on already, or that anything else than the statement
-holds, is left to Python.
+A list of traced floats is stacked to an array. Iterators are decomposed by `__reduce__`, their
+pickling method. An iterator that has advanced already, or that anything but the statement refers
+to, is left to Python.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
-# The tracer that stands for a plain array which an integer indexes
+# Looks up the tracer of a plain array that a traced integer indexes
 Found = Callable[[np.ndarray, Tracer], Any]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Those of a range, that starts at a traced number if there is one."""
+    """The numbers of a range, which may start at a traced number."""
 
     numbers: range
     start: Any = None
-    span: tuple[int, int] = (0, 0)  # between which they lie, if it starts so,
-    stop: Any = None  # and below which traced number, if it ends at one
+    span: tuple[int, int] = (0, 0)  # bounds of the numbers, if it has a traced start
+    stop: Any = None  # the traced end, if it has one: the numbers are below it
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def settle(self) -> None:
-        """Nothing is."""
+        """Do nothing: numbers need no preparation."""
 
     def at(self, k: int) -> Any:
-        """The entry number k, by itself."""
+        """Entry number `k`."""
         return self.numbers[k]
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
-        """The number of a step, if so many rounds stand in front of the loop: one of Python's."""
+        """The entry at a step, as a Python number, for a loop with `done` rounds in front of it."""
         first, by = self.numbers[done], self.numbers.step
         span = min(first, self.numbers[-1]), max(first, self.numbers[-1])
         number: Any = step
@@ -76,13 +76,13 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Entries:
-    """Those of an array along its first axis, or of a list of Python's numbers."""
+    """The entries of an array along its first axis, or of a list of Python numbers."""
 
-    given: Any  # the array, or a list of traced floats, which is stacked
+    given: Any  # the array, or a list of traced floats, to be stacked
     is_weak: bool = False
-    either: int = 0  # whether each may be Python's number or NumPy's: see `Tracer._either`
+    either: int = 0  # whether numbers may be Python's or NumPy's: see `Tracer._either`
     backwards: bool = False
-    whole: Any = None  # the list itself, which is held: so rounds don't make it longer unseen
+    whole: Any = None  # the list, kept so that a change of its length in rounds is seen
 
     def __len__(self) -> int:
         return len(self.given)
@@ -93,7 +93,7 @@ class Entries:
         return dispatch.stack(list(map(strong, self.given))) if is_list else self.given
 
     def settle(self) -> None:
-        """They are gone through: what that takes is recorded before the loop."""
+        """Record the array of the entries in front of the loop."""
         _ = self.array
 
     def at(self, k: int) -> Any:
@@ -108,14 +108,14 @@ class Entries:
         return self.entry(Numbers(numbers).item(trace, step, done, found), found)
 
     def entry(self, k: Any, found: Found) -> Any:
-        """The entry of a traced number."""
+        """The entry at a traced number."""
         x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
         return _weak(x, self.array) if self.is_weak else as_either(x, self.either)
 
 
 @dataclass(frozen=True)
 class Picked:
-    """Traced entries, in the order that plain numbers say."""
+    """Traced entries in an order given by plain numbers."""
 
     entries: Entries
     numbers: Entries
@@ -135,7 +135,7 @@ class Picked:
 
 @dataclass(frozen=True)
 class Zipped:
-    """Tuples of the entries of several."""
+    """Tuples of the entries of several sequences."""
 
     parts: Sequence[Any]
 
@@ -157,8 +157,8 @@ Items = Numbers | Entries | Picked | Zipped
 
 
 def entry_of(x: Any, k: Tracer) -> Any:
-    """The entry of a list that a number says which may be another one in the next round, or call;
-    None unless all entries are alike."""
+    """The entry of a list at a number that varies between rounds or calls; None unless all entries
+    are of one type."""
     value = k._read()[1]
     varies = may_vary(k) or not k._trace.is_guarded(k)
     if k.dtype.kind != "i" or k.shape or not varies or not -len(x) <= value < len(x):
@@ -180,7 +180,7 @@ def entry_of(x: Any, k: Tracer) -> Any:
 
 def _plain_array(x: Any) -> np.ndarray | None:
     """The array of a list of plain floats, Python's or NumPy's, or of plain integers, or of lists
-    of as many of them."""
+    of these with equal lengths."""
     rows = x if type(x[0]) in (list, tuple) else (x,)
     if any(type(row) is not type(rows[0]) or len(row) != len(rows[0]) for row in rows):
         return None
@@ -196,12 +196,12 @@ def _plain_array(x: Any) -> np.ndarray | None:
 
 @functools.lru_cache(maxsize=64)
 def _shared(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The same array where it is asked for again: in another trace of the round, too."""
+    """The same array for the same contents, also in another trace of the round."""
     return np.frombuffer(data, dtype).reshape(shape)
 
 
 def _weak(x: Any, array: Any) -> Any:
-    """A number of NumPy's, of an array, as one of Python's."""
+    """A NumPy number from an array, as a Python number."""
     operand, value = x._read()
     if array.dtype.kind == "i" and type(array) is np.ndarray:
         x._trace.bounds[operand] = int(np.min(array)), int(np.max(array))
@@ -209,9 +209,9 @@ def _weak(x: Any, array: Any) -> Any:
 
 
 def items_of(x: Any, holders: int) -> Items | None:
-    """The entries of what a statement is about to go through; None if that isn't known to be all
-    that it gives, and the same whenever it is asked. Besides the statement there are so many
-    references to it, with those that counting takes."""
+    """The entries of a statement's iterable. None unless they are known to be complete, and the
+    same in each pass. `holders` is the number of references to `x` besides the statement's,
+    including those of the count."""
     kind: Any = type(x)
     if kind is range:
         return Numbers(x)
@@ -249,7 +249,7 @@ def _of_list(x: Any, backwards: bool = False) -> Items | None:
 
 
 def _are_reals(x: Sequence[Any]) -> bool:
-    """Whether all of these, which are of one class, are traced floats of one type."""
+    """Whether all entries, which are of one class, are traced floats of one trace."""
     first = x[0]
     if not isinstance(first, Tracer) or isinstance(first, ArrayTracer) or first.dtype.kind != "f":
         return False
@@ -275,10 +275,10 @@ def _of_iterator(x: Any) -> Items | None:
 
 
 def _of_combinations(x: Any) -> Items | None:
-    """Of what gives tuples of the entries of some."""
+    """The entries of an iterator over tuples of entries: products, permutations, combinations."""
     kind: Any = type(x)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on
+        warnings.simplefilter("ignore", DeprecationWarning)  # a warning from Python 3.12 on
         _, given, *state = x.__reduce__()
     is_product = kind is itertools.product
     pools = [_of_list(pool) for pool in (given if is_product else given[:1])]
@@ -300,7 +300,7 @@ def _picked(entries: Entries, numbers: Entries) -> Items:
     return Picked(entries, numbers)
 
 
-_MOST = 1 << 20  # tuples of combinations
+_MOST = 1 << 20  # maximal number of tuples
 
 _COMBINING: tuple[Any, ...] = (
     *(itertools.product, itertools.permutations, itertools.combinations),
@@ -309,7 +309,7 @@ _COMBINING: tuple[Any, ...] = (
 
 
 def _of_iterators(x: Any) -> Items | None:
-    """Of what goes through iterators, which nobody else holds."""
+    """The entries of `zip` or `enumerate` over iterators that nothing else refers to."""
     if any(count > _ALONE[type(x)] for count in _holders(x)):
         return None
     made, given, *state = x.__reduce__()
@@ -326,12 +326,12 @@ def _of_iterators(x: Any) -> Items | None:
 
 
 def _holders(x: Any) -> list[int]:
-    """How many references there are to each of the iterators, with those that counting takes."""
+    """The number of references to each of the inner iterators, including those of the count."""
     made, given, *_ = x.__reduce__()
     return [sys.getrefcount(part) for part in (given[:1] if made is enumerate else given)]
 
 
-# The same where nobody else holds them
+# The number without other references
 _PROBES: list[Any] = [zip(iter(())), enumerate(iter(()))]
 _ALONE = {type(x): _holders(x)[0] for x in _PROBES}
 
@@ -343,11 +343,11 @@ def _of_whole(x: Any, backwards: bool = False) -> Items | None:
     if kind is ArrayTracer or kind is np.ndarray:
         return _of_array(x, backwards)
     found = _of_list(x, backwards) if kind in (list, tuple) else None
-    return found if isinstance(found, Entries) else None  # tuples of a list are its own
+    return found if isinstance(found, Entries) else None  # a list's tuples are objects of its own
 
 
 def _of_generator(x: Any) -> Items | None:
-    """Of one that goes through a traced array."""
+    """The entries of a generator that iterates over a traced array."""
     if x.gi_code not in ArrayTracer.__iter__.__code__.co_consts:
         return None
     if inspect.getgeneratorstate(x) != inspect.GEN_CREATED:
@@ -357,7 +357,7 @@ def _of_generator(x: Any) -> Items | None:
 
 
 def found_among(lent: Any) -> Found:
-    """What stands for plain arrays: those that are `lent`, or inputs of the tape."""
+    """The lookup of tracers of plain arrays: those that are `lent`, or inputs of the tape."""
 
     def found(x: np.ndarray, k: Tracer) -> Any:
         known = lent.tracer_of(x)

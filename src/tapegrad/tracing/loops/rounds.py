@@ -1,14 +1,14 @@
-"""Rounds: what the loops that are written as such (`scan`, `map`, `while_loop`) share.
+"""Rounds: common parts of `scan`, `map`, `while_loop` and loop statements.
 
-A function is traced for one round, whose values its tracers carry: so its guards are what this
-round takes for granted. What it reaches of the outer trace is an invariant of the loop. A second
-trace tells whether it does the same when it is called again.
+A function is traced for one round, with the values of that round: so its guards hold for this
+round. Values of the outer trace that it reads are invariants of the loop. A second trace checks
+that the function does the same when it is called again.
 
-Where plain Python changes the type of what is carried, an integer that becomes a float, say, the
-rounds until then stand in front of the loop, as they ran, and the loop is the rest: so it computes
-what Python's loop does.
+Where plain Python changes the type of a carried value, as from an integer to a float, the first
+rounds are recorded one by one in front of the loop, which has the remaining rounds: so it computes
+the results of Python's loop.
 
-Names: `leaves` are those of what is carried, `done` the rounds that stand in front.
+Names: `leaves` are those of the carried tree, `done` is the number of rounds in front.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from tapegrad.tracing.tracers.either import as_either, check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 T = TypeVar("T")
-FIRST = 4  # rounds after which what is carried has its type
+FIRST = 4  # rounds after which the types of carried values are fixed
 
 
 class _Here(threading.local):
-    """Whether a function is traced that has been before: then the loops in it have been held
-    against a second trace, and a nest isn't traced twice as often with each loop in it."""
+    """Whether an outer function is being traced again. Its loops have been compared with a second
+    trace already, so that a nest isn't traced twice as often at each level."""
 
     again = False
 
@@ -73,7 +73,7 @@ def _once_more(again: bool) -> Iterator[None]:
 
 
 def check_leaves(label: str, leaves: Sequence[Any], tree: Any, word: str) -> None:
-    """An ArgumentError if a leaf of a tree can't be traced."""
+    """Raise an ArgumentError if a leaf of a tree can't be traced."""
     for k, leaf in enumerate(leaves):
         try:
             check_leaf(leaf, "")
@@ -82,19 +82,19 @@ def check_leaves(label: str, leaves: Sequence[Any], tree: Any, word: str) -> Non
 
 
 def name_of(structure: Any, k: int, word: str) -> str:
-    """Python for a leaf of a tree of this structure."""
+    """Python source for a leaf of a tree with this structure."""
     return str(structure.accessors()[k].codify(word))
 
 
 def name_in(tree: Any, k: int, word: str) -> str:
-    """The same of a tree that is there."""
+    """Python source for a leaf of a tree."""
     return name_of(flatten(tree)[1], k, word)
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A leaf of what a traced round returned. One that isn't on the round's tape has a value, but
-    no operand and no type."""
+    """A leaf of a traced round's result. One that isn't on the round's tape has a value, but no
+    operand and no type."""
 
     operand: Any
     aval: Any
@@ -108,8 +108,8 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A traced round: its tape is one of the step, the carried leaves, the arrays that rounds take
-    their entries of, and what the function reached."""
+    """A traced round. Its tape's inputs are the step, the carried leaves, the arrays of entries,
+    and captured values."""
 
     traced: Traced
     leaves: list[Leaf]
@@ -123,22 +123,21 @@ class Round:
 
 
 class Given(NamedTuple):
-    """What a round is passed: what is carried, the entries of arrays, and its step."""
+    """The arguments of a round: carried leaves, entries of arrays, and the step."""
 
     leaves: list[Any]
     entries: list[Any]
     step: Any
 
 
-# What traces rounds: it yields what each is passed, is sent what this one has made (see
-# `Rounds.run`), and comes to something.
+# A generator that traces rounds: it yields each round's arguments, is sent the results of
+# `Rounds.run`, and returns a value.
 Steps = Generator[Given, tuple[list[Any], list[Any], Any], T]
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of a function that carries trees of this structure. `src` is the line that asks
-    for them."""
+    """The rounds of a function that carries trees of this structure, at the line `src`."""
 
     f: Callable[..., Any]
     label: str
@@ -148,7 +147,7 @@ class Rounds:
     def run(
         self, leaves: Sequence[Any], entries: Sequence[Any]
     ) -> tuple[list[Any], list[Any], Any]:
-        """One round: the carried leaves, those of its result, and how this is put together."""
+        """Run one round. Returns its carried leaves, its result's leaves, and their structure."""
         raise NotImplementedError
 
     @property
@@ -158,11 +157,11 @@ class Rounds:
 
     @property
     def arrays(self) -> list[Any]:
-        """What rounds take their entries of."""
+        """The arrays from which rounds take entries."""
         return []
 
     def windows(self, done: int) -> list[Window]:
-        """The entries of a round of the loop."""
+        """The windows that take a round's entries."""
         return []
 
     def first_step(self, done: int) -> int:
@@ -170,11 +169,11 @@ class Rounds:
         return 0
 
     def words(self, leaves: Sequence[Any]) -> list[str]:
-        """What the tape calls its first inputs."""
+        """The names of the tape's first inputs."""
         raise NotImplementedError
 
     def name(self, k: int) -> str:
-        """What messages call a carried leaf."""
+        """The name of a carried leaf in messages."""
         return name_of(self.structure, k, "carry")
 
     def at(self) -> str:
@@ -185,8 +184,7 @@ class Rounds:
         return int(self.structure.num_leaves)
 
     def carried(self, tree: Any) -> list[Any]:
-        """The leaves of what a round carries on; an ArgumentError if it is put together otherwise
-        than what it was given."""
+        """The leaves of a carried tree; an ArgumentError if its structure has changed."""
         leaves, structure = flatten(tree)
         if structure != self.structure:
             raise ArgumentError(
@@ -200,7 +198,7 @@ class Rounds:
     # ---- a traced round
 
     def driven(self, steps: Steps[T]) -> T:
-        """What steps come to, whose rounds the function makes."""
+        """Trace rounds by calls of the function. Returns the result of `steps`."""
         try:
             given = next(steps)
             while True:
@@ -214,7 +212,7 @@ class Rounds:
             return found
 
     def round(self, leaves: Sequence[Any], done: int, again: bool = False) -> Steps[Round]:
-        """The next round, traced."""
+        """Trace the next round."""
         windows = self.windows(done)
         step = np.int64(self.first_step(done))
         operands = [x for x in leaves if is_traced(x)]
@@ -245,9 +243,10 @@ class Rounds:
     def settled(
         self, leaves: list[Any], round_: Round, done: int
     ) -> Steps[tuple[list[Any], Round] | None]:
-        """What a loop starts from, and its round, if rounds leave what they take from here on.
+        """The initial leaves and the round of a loop, if carried types are stable from here on;
+        else None.
 
-        A number of Python's may become one of NumPy's, if the function computes the same with it.
+        A Python number may become a NumPy number, if the function computes the same with it.
         """
         old, new = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
         if old == new and _here.again:
@@ -270,7 +269,7 @@ class Rounds:
         return None
 
     def _check_unchanged(self, reached: Reached | None) -> None:
-        """A TraceError if a round that was traced again has changed something."""
+        """Raise a TraceError if a repeated trace of a round has changed something."""
         changed = None if reached is None else reached.changed()
         if changed is not None:
             raise TraceError(
@@ -280,7 +279,7 @@ class Rounds:
             )
 
     def _check_again(self, round_: Round, other: Round) -> None:
-        """A TraceError if the function does something else when it is called again."""
+        """Raise a TraceError if a repeated trace of a round differs."""
         if not are_alike(round_.traced, other.traced, round_.marks):
             raise TraceError(
                 f"{self.label}: the function did something else when it was called again with the "
@@ -292,7 +291,7 @@ class Rounds:
     def in_front(
         self, leaves: Sequence[Any], round_: Round, done: int
     ) -> tuple[list[Any], list[Any]]:
-        """A round by itself, and what it gives."""
+        """Record a round in front of the loop. Returns its carried leaves and results."""
         on_tape = [leaf for leaf in (*round_.leaves, *round_.ys) if leaf.operand is not None]
         tape = replace(round_.tape, outputs=tuple(leaf.operand for leaf in on_tape))
         inputs = self.operands(leaves, round_, done)
@@ -332,14 +331,15 @@ class Rounds:
         return found if isinstance(found, tuple) else (found,)
 
     def explained(self, run: Callable[[], Any]) -> Any:
-        """What runs the loop; an error if a round does something else than the first one."""
+        """The result of `run()`, which runs the loop. An error explains a guard that fails in a
+        later round."""
         try:
             return run()
         except TapeError as error:
             guard: Any = error.guard
             if guard is None:
                 raise
-            if guard.error:  # NumPy's own, in this round
+            if guard.error:  # NumPy's own error, in this round
                 words = guard.what.partition("(")[2].rpartition(")")[0].strip("'\"")
                 raise np.linalg.LinAlgError(words) from None
             if guard.what == "the size of an integer":
@@ -364,7 +364,7 @@ class Rounds:
             ) from error
 
     def check_types(self, old: Sequence[Any], new: Sequence[Any], done: int) -> None:
-        """An ArgumentError if a carried leaf has another type after a round."""
+        """Raise an ArgumentError if a round changes the type of a carried leaf."""
         for k, (a, b) in enumerate(zip(old, new, strict=True)):
             if _kind(a) != _kind(b):
                 raise ArgumentError(
@@ -376,12 +376,12 @@ class Rounds:
 
 
 def _fail(steps: Steps[Any], error: BaseException) -> NoReturn:
-    """A round has failed: so do the steps, which leave what they had begun."""
+    """A round has failed: so do the steps, which clean up."""
     try:
         steps.throw(error)
     except RuntimeError as other:
         if other.__cause__ is error and isinstance(error, StopIteration):
-            raise error from None  # as it was, before Python told generators apart from it
+            raise error from None  # the error as it was before the generator wrapped it
         raise
     raise error
 
@@ -394,8 +394,8 @@ def on_tape(values: Sequence[Any]) -> bool:
 
 
 def truth_of(x: Any, refused: Callable[[str], ArgumentError]) -> Any:
-    """A condition: True or False, or a traced one of these. `refused` makes an error of the words
-    for anything else."""
+    """A condition as True or False, or as a traced boolean. For anything else, `refused` makes an
+    error from a description."""
     if not is_traced(x) or np.size(x) != 1:
         if isinstance(x, (bool, np.bool_)) or x is None:
             return bool(x)
@@ -408,7 +408,7 @@ def truth_of(x: Any, refused: Callable[[str], ArgumentError]) -> Any:
 
 
 def own_copies(leaves: Sequence[Any]) -> list[Any]:
-    """Leaves with copies of the arrays: what is written to them is seen by nobody else."""
+    """Leaves with copies of the arrays, so that writes to them don't change others."""
     return [np.array(x) if is_array(x) else x for x in leaves]
 
 
@@ -421,12 +421,12 @@ def _static_type(x: Any) -> Any:
 
 
 def type_of(x: Any) -> Any:
-    """What tells types apart, of a carried leaf: of what isn't traced, all that it is."""
+    """A key of a carried leaf's type; for an untraced leaf, of its value."""
     return _key(input_aval(x), _either(x)) if is_traced(x) else _static_type(x)
 
 
 def _kind(found: Any) -> Any:
-    """A type but for whether it is a number of Python's."""
+    """The type key without the distinction between Python and NumPy numbers."""
     return found[:2]
 
 
@@ -435,7 +435,7 @@ def _either(x: Any) -> int:
 
 
 def _leaf(traced: Traced, k: int, either: int = 0) -> Leaf:
-    """A leaf of a traced function's result; a number that isn't traced is a constant."""
+    """A leaf of a traced function's result. An untraced number is a constant."""
     at, value = traced.outputs[k], traced.leaves[k]
     if at is not None:
         operand = traced.tape.outputs[at]
@@ -446,14 +446,14 @@ def _leaf(traced: Traced, k: int, either: int = 0) -> Leaf:
 
 
 def typed(y: Leaf) -> Any:
-    """A result, as it is stacked: a constant of Python's has a type then."""
+    """A result as it is stacked, with a type also for Python constants."""
     if y.aval is None:
         return Leaf(Literal(np.bool_(y.value)), Aval((), np.dtype(bool)), y.value)
     return Leaf(y.operand, Aval(y.aval.shape, y.aval.dtype), y.value)
 
 
 def as_weak(x: Any, leaf: Leaf) -> Any:
-    """A carried leaf, as a number of Python's if the round's is one, else as one of NumPy's."""
+    """A carried leaf as a Python or NumPy number, as the round's is."""
     if leaf.aval is None:
         return x
     if isinstance(x, Tracer):
@@ -470,15 +470,15 @@ def as_weak(x: Any, leaf: Leaf) -> Any:
 
 
 class _Star:
-    """How a leaf stands in the text of a tree."""
+    """The text of a leaf within a tree's text."""
 
     def __repr__(self) -> str:
         return "*"
 
 
 def text_of(structure: Any) -> str:
-    """How a tree is put together, with a star for each leaf."""
-    if takes_functions(structure):  # which may look at what they put together
+    """The text of a tree's structure, with a star for each leaf."""
+    if takes_functions(structure):  # they may look into the tree
         return str(structure)
     return repr(unflatten(structure, [_Star()] * structure.num_leaves))
 
@@ -490,7 +490,7 @@ def described(x: Any) -> str:
 
 
 def type_text(found: Any) -> str:
-    """What messages call a type."""
+    """The name of a type in messages."""
     if found[0] == "static":
         return repr(found[2])
     shape, dtype, weak, *_ = found

@@ -1,11 +1,11 @@
-"""Loops over arrays: a function of what is carried and of an entry, again and again.
+"""`scan`: a function of carried values and an entry of arrays, applied along their first axis.
 
-    for t in range(n):                          loop(n, %h, %ys, %xs, body)
-        h, y = f(h, xs[t])           -->            %x = window(%xs, step)
-        ys[t] = y                                   ...
-                                                    out %h, set_window(%ys, %y, step)
+    for t in range(n):                loop(n, %h, %ys, %xs, body)
+        h, y = f(h, xs[t])     -->        %x = window(%xs, step)
+        ys[t] = y                         ...
+                                          out %h, set_window(%ys, %y, step)
 
-`tracing.rounds` says how a round is traced. Outside of a trace Python's loop is all there is.
+`rounds.py` describes how a round is traced. Outside of a trace, `scan` is a Python loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 def scan(
     f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, what: str = "scan"
 ) -> tuple[Any, Any]:
-    """What is carried after the last round, and the stacked results of all rounds."""
+    """The carried values after the last round, and the stacked results of all rounds."""
     leaves, structure = flatten(init)
     entries, xs_structure = flatten(xs)
     label = f"{what} of {describe(f)}"
@@ -63,7 +63,7 @@ def scan(
 
 
 def _length(label: str, xs: Sequence[Any], tree: Any, length: Any) -> int:
-    """How many rounds there are."""
+    """The number of rounds."""
     check_leaves(label, xs, tree, "xs")
     lengths = []
     for k, x in enumerate(xs):
@@ -102,8 +102,8 @@ def _length(label: str, xs: Sequence[Any], tree: Any, length: Any) -> int:
 
 @dataclass(frozen=True)
 class Scan(Rounds):
-    """Rounds that take entries of arrays, and whose results are stacked. One that `maps` carries
-    nothing."""
+    """Rounds that take entries of arrays, and whose results are stacked. If it `maps`, nothing is
+    carried."""
 
     maps: bool
     xs: list[Any]
@@ -175,7 +175,7 @@ class Scan(Rounds):
         )
 
     def _stacked(self, found: list[list[Any]]) -> list[Any]:
-        """The results of rounds, in their order, stacked."""
+        """The stacked results of rounds, in order."""
         return [self._stack(ys) for ys in zip(*found, strict=True)]
 
     def _stack(self, ys: Sequence[Any]) -> Any:
@@ -192,8 +192,8 @@ class Scan(Rounds):
             )
 
     def none(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """What no rounds give: what is carried, and results without entries, of the types that a
-        round of ones has."""
+        """The results of no rounds: the initial carried values, and stacked results of length 0,
+        with the types of a round on ones."""
         ones = [np.ones((1, *x.shape[1:]), x.dtype) for x in self.xs]
         with np.errstate(all="ignore"):
             if current_trace() is None:
@@ -209,7 +209,7 @@ class Scan(Rounds):
     # ---- in a trace
 
     def traced(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """The rounds as a loop on the tape, behind those in which types change."""
+        """Record the rounds as a loop, behind those in which types change."""
         leaves = list(leaves)
         first: list[list[Any]] = []
         structure: Any = None
@@ -233,7 +233,7 @@ class Scan(Rounds):
         return unflatten(self.structure, leaves), unflatten(structure, self._stacked(first))
 
     def _loop(self, leaves: list[Any], round_: Round, done: int) -> tuple[list[Any], list[Any]]:
-        """The rounds that are left, as a loop on the tape."""
+        """Record the remaining rounds as a loop."""
         rounds = self.length - done
         _, *operands = self.operands(leaves, round_, done)
         trace = self.trace(operands)
@@ -256,7 +256,7 @@ class Scan(Rounds):
         return ends, list(found)
 
     def _joined(self, first: Sequence[Any], rest: Any) -> Any:
-        """The results of the rounds in front of a loop, and of those in it."""
+        """The results of the rounds in front of a loop joined with those of the loop."""
         if not first:
             return rest
         self._check_shapes([*map(np.shape, first), rest.shape[1:]])
@@ -277,7 +277,7 @@ class Scan(Rounds):
 
 
 def _entry(x: Any, step: int) -> Any:
-    """An entry of a plain array, which can't be written to."""
+    """An entry of a plain array, read-only."""
     entry = x[step]
     if isinstance(entry, np.ndarray):
         entry = entry.view()

@@ -1,11 +1,11 @@
-"""What rounds of a loop give, stacked: each round writes its own row of an array.
+"""Stacked results of rounds: each round writes its row of an array.
 
-    loop(n, %h, %xs, body)           -->       loop(n, %h, %ys, %xs, body')
-        out %h                                     %ys = set_window(%ys, %y, step)
-                                                   out %h, %ys
+    loop(n, %h, %xs, body)     -->    loop(n, %h, %ys, %xs, body')
+        out %h                            %ys = set_window(%ys, %y, step)
+                                          out %h, %ys
 
-The rows of such an array are known as rows: stacked again, in their order, they are the array, or a
-part of it.
+Tracers of the rows know that they are rows: stacking them again, in order, is the array itself, or
+a part of it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tapegrad.tracing.tracers.tracer import (
 
 
 def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int, *, filled: bool) -> list[Any]:
-    """What the arrays of so many rounds start from: nothing if all rounds are made, so that these
-    are `filled`, else zeros."""
+    """The initial arrays for the results of `rounds` rounds: uninitialised if all rounds are made
+    (`filled`), else zeros."""
     return [
         record(trace, Empty((rounds, *y.aval.shape), y.aval.dtype), [])
         if filled
@@ -49,8 +49,8 @@ def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int, *, filled: bool)
 def with_stacks(
     tape: Tape, carried: int, ys: Sequence[Leaf], rounds: int, src: Source | None
 ) -> Tape:
-    """The tape of a round of the loop, which also writes these results where they belong: its
-    outputs are what is carried, and the arrays, which come behind that in its inputs, too."""
+    """The tape of a round that also writes these results to the arrays. Arrays follow the carried
+    values in its inputs and outputs."""
     builder = Builder.after(tape, tape.name)
     stacks, outputs = [], list(tape.outputs)
     for y in ys:
@@ -72,12 +72,12 @@ def with_stacks(
 
 # ---- rows
 
-_slot: Any = vars(Tracer)["_operand"]  # where an ordinary tracer has its operand
+_slot: Any = vars(Tracer)["_operand"]  # the slot of an ordinary tracer's operand
 
 
 def rows_of(stack: Tracer, weak: bool, are_arrays: bool, either: int = 0) -> list[Tracer]:
-    """The rows of an array that nobody else has: what rounds have given, each by itself. Those
-    without axes are scalars, unless they `are_arrays`; numbers that may be Python's, if `either`.
+    """The rows of an array that nothing else refers to, each a tracer. Rows without axes are
+    scalars, unless they `are_arrays`; with `either`, numbers may be Python's.
     """
     kind: Any
     aval = one_type(Aval(stack.shape[1:], stack.dtype, weak))
@@ -101,7 +101,7 @@ def _row(stack: Tracer, k: int, aval: Aval, kind: Any, value: Any) -> Tracer:
 
 
 def strong(x: Any) -> Any:
-    """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
+    """An entry of a list as a strong number, since np.array knows no weak ones."""
     if not isinstance(x, Tracer) or not x._weak:
         return x
     known = _place_of(x)
@@ -113,15 +113,15 @@ def strong(x: Any) -> Any:
 
 
 def known_as_row(x: Tracer, stack: Tracer, k: int) -> None:
-    """What this stands for now is a row of the array, too."""
+    """Note that the present value of `x` is row `k` of `stack`."""
     if isinstance(x._operand, Var) and x._trace is stack._trace:
         x._trace.rows[x._operand] = stack, k
 
 
 @cache
 def _unread(kind: Any) -> Any:
-    """The class of rows that nobody has read: they aren't on the tape. Then they are of this one's
-    kind, as any other tracer."""
+    """The class of unread rows, which aren't on the tape. Reading a row records it, and makes it an
+    ordinary tracer of class `kind`."""
     return type(kind.__name__, (kind,), {"__slots__": (), "_operand": property(_taken, _set)})
 
 
@@ -139,15 +139,15 @@ def _set(row: Tracer, operand: Any) -> None:
 
 
 def _held(x: Tracer) -> Any:
-    """What a tracer holds in the place of its operand."""
+    """The content of a tracer's operand slot."""
     try:
         return _slot.__get__(x)
-    except AttributeError:  # it is made when it is used
+    except AttributeError:  # it is computed on use
         return x._operand
 
 
 def _place_of(x: Any) -> tuple[Tracer, int] | None:
-    """The array of which this is a row, and its number; None if it is none."""
+    """(array, number) if `x` is a row of an array, else None."""
     if not isinstance(x, Tracer) or x._root is not None:
         return None
     found = _held(x)
@@ -155,7 +155,7 @@ def _place_of(x: Any) -> tuple[Tracer, int] | None:
 
 
 class Rows(NamedTuple):
-    """So many rows of arrays, which take turns: from one number on, and each so much further on."""
+    """Rows of one or more arrays in turn: `rounds` rows of each, from `start` on, `step` apart."""
 
     stacks: list[Tracer]
     start: int
@@ -168,7 +168,7 @@ class Rows(NamedTuple):
 
     @property
     def whole(self) -> Tracer | None:
-        """The array, if these are all rows of one."""
+        """The array, if these are all rows of one array; else None."""
         of_one = len(self.stacks) == 1 and self._are_all(self.stacks[0])
         return self.stacks[0] if of_one else None
 
@@ -185,8 +185,7 @@ class Rows(NamedTuple):
 
 
 def as_rows(xs: Sequence[Any]) -> list[Any] | None:
-    """The same list with `Rows` in the place of rows that follow each other; None if there are no
-    such rows."""
+    """The list with `Rows` in the place of consecutive rows; None if it has none."""
     places = [_place_of(x) for x in xs]
     found: list[Any] = []
     k = 0
@@ -198,7 +197,7 @@ def as_rows(xs: Sequence[Any]) -> list[Any] | None:
 
 
 def _turns(places: Sequence[tuple[Tracer, int] | None], at: int) -> Rows | None:
-    """The rows that follow each other from here on."""
+    """The consecutive rows from position `at` on; None if there are none."""
     first = places[at]
     if first is None:
         return None

@@ -1,12 +1,12 @@
-"""Loops that run while a condition holds: how many rounds there are each call finds out.
+"""`while_loop`: a loop that runs while a condition holds.
 
-    while cond(h):                   loop(most, %going, %h, body, until=True)
-        h = f(h)          -->            ...
-                                         out %h, %going
+    while cond(h):             loop(most, %going, %h, body, until=True)
+        h = f(h)        -->        ...
+                                   out %h, %going
 
-The tape has a number of rounds that a loop makes at the most, so that its derivative knows how much
-there is to keep. Where the user doesn't give it, it follows from the first call, and a guard says
-that it was enough: a call that needs more rounds is traced anew, with more room.
+The tape has a maximal number of rounds, so that the derivative knows how much memory to reserve. If
+the user doesn't give it, it is estimated from the first call, and guarded: a call that needs more
+rounds is retraced with a larger one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 def while_loop(
     cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, max_rounds: Any
 ) -> Any:
-    """What is carried when the condition no longer holds."""
+    """The carried values when the condition no longer holds."""
     leaves, structure = flatten(init)
     label = f"while_loop of {describe(body)}"
     check_leaves(label, leaves, init, "init")
@@ -61,7 +61,7 @@ def while_loop(
 
 @dataclass(frozen=True)
 class While(Rounds):
-    """Rounds that run while a condition holds, at the most so many."""
+    """Rounds that run while a condition holds, at most `most` of them."""
 
     cond: Callable[[Any], Any]
     most: int
@@ -77,7 +77,7 @@ class While(Rounds):
 
     @unobserved
     def goes_on(self, leaves: Sequence[Any]) -> Any:
-        """Whether there is another round: True or False, or a traced one of these."""
+        """Whether there is another round: True or False, or a traced boolean."""
         given = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
         with observed():
             found = self.cond(unflatten(self.structure, given))
@@ -106,7 +106,7 @@ class While(Rounds):
         return unflatten(self.structure, own_copies(leaves))
 
     def traced(self, leaves: Sequence[Any]) -> Any:
-        """The rounds as a loop on the tape, behind those in which types change."""
+        """Record the rounds as a loop, behind those in which types change."""
         leaves = list(leaves)
         going = self.goes_on(leaves)
         done = 0
@@ -122,7 +122,7 @@ class While(Rounds):
             if done >= FIRST:
                 types = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
                 self.check_types(*types, done)
-            bool(going)  # a guard: there is this round
+            bool(going)  # guarded: there is this round
             leaves, (going,) = self.in_front(leaves, round_, done)
             done += 1
         bool(going)
@@ -130,7 +130,7 @@ class While(Rounds):
         return unflatten(self.structure, new)
 
     def _loop(self, leaves: list[Any], round_: Round, going: Any, done: int) -> list[Any]:
-        """The rounds that are left, as a loop on the tape."""
+        """Record the remaining rounds as a loop."""
         _, *operands = self.operands(leaves, round_, done)
         going = going if isinstance(going, Tracer) else np.bool_(going)
         trace = self.trace([going, *operands])
@@ -171,8 +171,8 @@ class While(Rounds):
 
 
 def _known(going: Any) -> Any:
-    """Whether there is another round; None where that isn't known, or doesn't matter: in a function
-    that isn't called with these values."""
+    """Whether there is another round. None if that is unknown, or irrelevant since the function
+    isn't called with these values."""
     if not isinstance(going, Tracer):
         return bool(going)
     if innermost([going]).idle:

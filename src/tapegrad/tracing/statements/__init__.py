@@ -1,2 +1,2 @@
-"""Loops that a program's own frame makes: `for` and `while` statements of which one round is traced
-for all. The observer enters them, and `loops` traces their rounds."""
+"""Loops of the program's own frames: `for` and `while` statements of which one round is traced for
+all. The observer detects them, and `loops` traces their rounds."""

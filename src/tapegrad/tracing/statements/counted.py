@@ -1,20 +1,20 @@
-"""Python's own `for` statement, of which one round is traced for all.
+"""Python's `for` statement, of which one round is traced for all.
 
-    for t in range(n):                          loop(n, %h, %ys, %xs, body)
-        h = f(h, xs[t])              -->            %x = window(%xs, step)
-        ys[t] = h                                   ...
-                                                    out %h, set_window(%ys, %h, step)
+    for t in range(n):               loop(n, %h, %ys, %xs, body)
+        h = f(h, xs[t])       -->        %x = window(%xs, step)
+        ys[t] = h                        ...
+                                         out %h, set_window(%ys, %h, step)
 
-When the statement asks for its next number, what the traced variables hold is what is carried:
-`variables.py` finds it. The tracers there become the inputs of a trace of one round, and the frame
-goes on; when it comes back, what the variables hold is what the round carries on. A second round is
-held against that. Then the loop is recorded, the tracers stand for what it gives, and the statement
-is told that there are no more numbers. So whoever else holds such a tracer sees what it would. A
+When the statement requests its next number, the traced values of the frame's variables are the
+carried values: `variables.py` finds them. Their tracers become inputs of the trace of one round,
+and the frame continues; at the next request, the variables hold what the round carries on. A second
+round is compared with that. Then the loop is recorded, the tracers get its results, and the
+statement is told that there are no more numbers. All references to such a tracer see the result. A
 plain number that the first round changes becomes a traced one.
 
-That holds where a round changes nothing but variables and traced arrays
-(`observe/sides/effects.py`). Elsewhere the trace is made again, with a note of the statement, and
-all rounds are made. `tapegrad.range` says that a loop is one however short it is.
+This requires that a round changes nothing but variables and traced arrays
+(`observe/sides/effects.py`). Otherwise the trace is repeated with a note on the statement, and all
+rounds are made. `tapegrad.range` makes a loop of any statement, however short it is.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from tapegrad.tracing.statements.variables import (
 
 
 class Counted(Sequence[Any]):
-    """The numbers of a range, for a loop that is one however short it is."""
+    """A range whose `for` statement becomes a loop however short it is."""
 
     def __init__(self, numbers: range) -> None:
         self.numbers = numbers
@@ -82,12 +82,12 @@ class Counted(Sequence[Any]):
 
 
 class _Numbers:
-    """What a `for` statement asks for its entries."""
+    """The iterator that a `for` statement gets in the place of its own."""
 
     def __init__(self, items: Items, count: Any, short: bool) -> None:
         self._items, self._count, self._short = items, count, short
         self._rounds: Iterator[Any] | None = None
-        self.is_shared = False  # whether anybody but a statement may have it
+        self.is_shared = False  # whether anything but a statement may refer to it
 
     def __iter__(self) -> Iterator[Any]:
         self.is_shared = self.is_shared or not begins_loop(sys._getframe(1))
@@ -110,7 +110,7 @@ class _Numbers:
 def _loop(
     growing: Growing, items: Items, trace: Trace, count: Count | None, short: bool
 ) -> Generator[Any, None, None]:
-    """Yields a number for each round that the frame is to make; the loop stands for the rest."""
+    """Yield the entry of each round that the frame makes; record the remaining ones as a loop."""
     frame, place = growing.frame, growing.place
     name, src = frame.f_code.co_name, user_source()
     sides, front = sides_of(frame.f_code), 0
@@ -180,7 +180,7 @@ def _loop(
                 rounds.leave(loop, trace)
                 lent.give_back()
                 return
-            # There may be no first round, in other rounds around it
+            # There may be no first round, in other rounds of an outer loop
             if count is not None and (type(items) is not Numbers or any(rounds.grown[-1].entries)):
                 raise again_with(each_round(sides, place))
             if not is_empty or earlier is None:
@@ -207,8 +207,8 @@ def _loop(
 
 
 def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
-    """Where a round of a statement raises an error that the frame handles, behind the loop, or who
-    has called it may, the trace is made again. Returns what that is noted in, if it is."""
+    """Repeat the trace if a round raises an error that is handled behind the loop, by the frame or
+    a caller. Returns the list in which this is noted."""
     a = getattr(frame.f_trace, "__self__", None)
     if not isinstance(a, Activation):
         return []
@@ -221,8 +221,8 @@ def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
 
 
 class Plain:
-    """What stands for the entries of a loop whose rounds may be traced once, however `short` it is
-    or only if it is long."""
+    """The iterable that replaces that of a loop whose rounds may be traced once; however `short` it
+    is, or only if it is long."""
 
     def __init__(self, items: Items, count: Count | None = None, short: bool = False) -> None:
         self._given = items, count, short
@@ -232,7 +232,7 @@ class Plain:
 
 
 class Driven:
-    """An iterator that nobody but a generator expression has, of which each entry is asked for."""
+    """An iterator that only a generator expression refers to; each entry is requested by itself."""
 
     is_shared = False
 

@@ -1,13 +1,13 @@
 """Random numbers that the rounds of a loop draw.
 
-    for t in range(n):                      d = [rng.normal() for t in range(n)]
-        z = rng.normal()          -->       loop over t:
-        ...                                     %z = window(%d, step)
+    for t in range(n):           d = [rng.normal() for t in range(n)]
+        z = rng.normal()    -->  loop over t:
+        ...                          %z = window(%d, step)
 
-The first round draws, and each place in it that does has an array with a row for each round. Once
-the rounds are known to do the same, the others draw, one after the other: so the generator is left
-where plain Python leaves it. A round that is traced again gets the numbers that it drew. What a
-loop in a loop draws are rows of those of the loop around it.
+The first round draws, and each draw in it gets an array with a row for each round. Once the rounds
+are known to be equal, the others draw, in order: so the generator is left in the state of plain
+Python. A repeated trace of a round reuses its numbers. The draws of an inner loop are rows of those
+of the outer loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 class _Place(NamedTuple):
-    """Where a round draws: the call, what stands for the numbers of all rounds of all loops, and
-    whether what is drawn is a number of Python's, or an array."""
+    """A draw in a round: the call, the traced numbers of all rounds of all loops, and whether a
+    draw is a Python number, or an array."""
 
     call: Drawn
     rows: Tracer
@@ -36,8 +36,9 @@ class _Place(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What is known of how a loop of so many rounds, if that is known, draws: by streams, `never`
-    by them, by words, and how often it ran out of numbers."""
+    """The notes of earlier traces on a loop's draws, for a loop at `place` with this number of
+    rounds, if it is known: words as "streams", "never" and "words", and the number of times that it
+    ran out of numbers."""
 
     held: set[Any]
     place: int
@@ -47,7 +48,7 @@ class Notes(NamedTuple):
         return (self.place, word) in self.held
 
     def so(self, word: str) -> list[tuple[Any, Any]]:
-        """That it is so."""
+        """The note with this word."""
         return [(self.held, (self.place, word))]
 
     @property
@@ -55,12 +56,12 @@ class Notes(NamedTuple):
         return sum(x[:2] == (self.place, self.rounds) for x in self.held.copy())
 
     def more(self) -> list[tuple[Any, Any]]:
-        """That it ran out of numbers once more."""
+        """The note that the numbers were exhausted once more."""
         return [(self.held, (self.place, self.rounds, self.attempts))]
 
 
 class Drawing:
-    """What the rounds of a loop draw, which are `count`, if that is known."""
+    """The draws of a loop's rounds. `count` is the number of rounds, if it is known."""
 
     def __init__(self, count: int | None, sides: Sides, place: int) -> None:
         trace = current_trace()
@@ -68,7 +69,7 @@ class Drawing:
         self.notes = Notes(sides.streams, place, count)
         self._counted, self._turns = count is not None, Turns(count or 0)
         self._places: list[_Place] = []
-        self._calls: list[Drawn] = []  # of the first round, in order: those of loops in it, too
+        self._calls: list[Drawn] = []  # of the first round and of its inner loops, in order
         self._was_made = self._around is not None and self._around.is_again
         self._rounds, self._at = 0, 0
         self._step: Any = None
@@ -80,36 +81,36 @@ class Drawing:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is known how many rounds there are, of all loops."""
+        """Whether the numbers of rounds of all nested loops are known."""
         return self._counted and (self._around is None or self._around.is_counted)
 
     def others(self) -> list[tuple[Any, Any]]:
-        """How it may draw, if rounds don't draw alike; none if there is no other way."""
+        """The notes for another way to draw, if rounds don't draw alike; empty if there is none."""
         notes = self.outermost.notes
         return [] if notes.has("streams") or not self._places else notes.so("streams")
 
     @property
     def all_turns(self) -> tuple[Turns, ...]:
-        """Those of the loops around, and its own."""
+        """The turns of the outer loops and of this one."""
         return (*(() if self._around is None else self._around.all_turns), self._turns)
 
     @property
     def is_again(self) -> bool:
-        """Whether the round that is made was made before, and has drawn."""
+        """Whether the present round is a repetition, which has drawn before."""
         return self._was_made or self._rounds > 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether the round that was made has drawn all that it is to draw."""
+        """Whether the round has made all of its draws."""
         return self._at == len(self._places)
 
     def begins(self, step: Tracer) -> None:
-        """A round is made, with this number."""
+        """Begin a round with this step."""
         self._rounds, self._at, self._step = self._rounds + 1, 0, step
 
     def first(self, call: Drawn, is_weak: bool, is_array: bool, holder: Any) -> Tracer:
-        """What stands for the numbers that a call has drawn, whose value it has: `holder` has the
-        trace whose input the rows are, and notes them."""
+        """The traced numbers of a call that has drawn its first value. `holder` has the trace whose
+        input the rows are, and records them."""
         turns, value = self.all_turns, call.value
         assert value is not None
         rows = np.zeros((*[each.count for each in turns], *value.shape), value.dtype)
@@ -121,7 +122,7 @@ class Drawing:
         return self._entry(place)
 
     def _add(self, place: _Place) -> None:
-        """A place more, in the round and in those of the loops around."""
+        """Add a draw to the round, and to those of the outer loops."""
         self._places.append(place)
         self._calls.append(place.call)
         self._at += 1
@@ -129,12 +130,12 @@ class Drawing:
             self._around._add(place)
 
     def _row(self, x: Any) -> Any:
-        """Of the rows of all loops those of the round that is made."""
+        """The rows of the present round among those of all loops."""
         x = x if self._around is None else self._around._row(x)
         return Entries(x).item(self._step._trace, self._step, 0, lambda array, k: array)
 
     def again(self, call: Drawn) -> Tracer | None:
-        """The same where the round was made before; None if it does something else now."""
+        """The traced number of a repeated draw; None if the round does something else now."""
         place = self._next(call)
         return None if place is None else self._entry(place)
 
@@ -150,12 +151,12 @@ class Drawing:
     def _entry(self, place: _Place) -> Tracer:
         row = self._row(place.rows)
         value = np.array(place.rows._read()[1][(0,) * len(self.all_turns)])
-        # Nobody else has the array
+        # The array is new
         value = value if place.is_array else value[()]
         return stand_in(row._trace, row._read()[0], value, place.is_weak)
 
     def go_on(self) -> None:
-        """The other rounds draw, as the first one did."""
+        """Make the draws of the remaining rounds."""
         if self._was_made or not self._calls:
             return
         generators = {id(x.generator): x.generator for x in self._calls}
@@ -172,7 +173,7 @@ class Drawing:
         drawer.rounds(self._turns, steps, (0,) * around, first=1)
 
     def ends(self, rounds: int) -> None:
-        """So many rounds are made: if that is the first alone, the others haven't drawn."""
+        """End with `rounds` rounds. If it is one, the draws of the others are undone."""
         self._turns.count = rounds
         for generator, state in self._states if rounds == 1 else ():
             randomness.put_back(generator, state)

@@ -1,12 +1,12 @@
-"""First rounds that a loop begins with after all.
+"""First rounds that are moved into a loop which is found later.
 
-    for i in range(n):                    round 0                       loop(n, ...):
-        for j in range(i):      -->       loop(n - 1, ...):      -->        loop(i, ...)
-            ...                               loop(i, ...)
+    for i in range(n):          round 0               loop(n, ...):
+        for j in range(i):  -->     loop(n - 1, ...):    -->      loop(i, ...)
+            ...                         loop(i, ...)
 
-A round in which a loop makes no rounds tells nothing of these, so it stands in front. One that is
-traced later has the inner loop, for any number of rounds. It counts from the first round that is in
-front: so where its guards hold in these, too, they are rounds of the loop.
+A round whose inner loop makes no rounds shows nothing of that loop, so it is recorded by itself, in
+front. A later round has the inner loop, for any number of rounds. It counts from the first round in
+front: if its guards hold for the rounds in front, too, these become rounds of the loop.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tapegrad.tracing.statements.variables import Variables
 
 
 class Earlier(NamedTuple):
-    """Rounds that stand in front of a loop from the number `done` on, since loops in them make
-    none: what they began with, and what they have recorded. Where a later round is theirs, too, the
-    loop begins with them."""
+    """Rounds in front of a loop, from number `done` on, whose inner loops make no rounds: their
+    initial values and what they have recorded. If a later round covers them, they become rounds of
+    the loop."""
 
     done: int
     leaves: list[Any]
@@ -35,7 +35,7 @@ class Earlier(NamedTuple):
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """One of them is recorded."""
+        """A context in which one of the rounds is recorded."""
         builder = self.trace.builder
         calls, guards = len(builder.calls), len(builder.guards)
         yield
@@ -43,8 +43,8 @@ class Earlier(NamedTuple):
         self.guards.extend(builder.guards[guards:])
 
     def are_like(self, leaves: Sequence[Any], before: Variables, round_: Round) -> bool:
-        """Whether a round that begins with this may begin with what they did: with values of the
-        same types, and what it leaves as it is they have left so."""
+        """Whether a round may begin with the initial values of these rounds: they have the same
+        types, and the values that the round leaves unchanged are unchanged in them."""
         inputs, ends = round_.tape.inputs[1:], round_.leaves
         return self.before.shape == before.shape and all(
             type(x) is type(y)
@@ -56,7 +56,7 @@ class Earlier(NamedTuple):
         )
 
     def forget(self) -> None:
-        """They don't stand there any more, but for what others read."""
+        """Remove the rounds from the tape, except calls that others read."""
         builder, gone = self.trace.builder, {*map(id, self.calls), *map(id, self.guards)}
         for guard in self.guards:
             self.trace.forget_guard(guard)

@@ -1,8 +1,8 @@
-"""Which plain `for` statements are traced for one round: what stands for what they go through.
+"""Plain `for` statements of which one round is traced: the replacement of their iterables.
 
-The observer sees a statement begin. Where it goes through what is known to give the same entries
-whenever it is asked (`loops/items.py`), it is passed what hands those out by number (`counted.py`).
-Where a round turns out to do more than that allows, the trace is made again, with all rounds.
+The observer sees a statement begin. If its iterable is known to have the same entries in each pass
+(`loops/items.py`), it is replaced by one that returns entries by number (`counted.py`). If a round
+turns out to do more than that allows, the trace is repeated, and all rounds are made.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _DEEP = 4
 
 
 def _plain(a: Activation) -> Plain | Leaving | None:
-    """What stands for what a `for` statement is about to go through, if its rounds may be traced
-    once."""
+    """The replacement of the iterable of a `for` statement that is about to begin; None if its
+    rounds must be traced one by one."""
     trace = current_trace()
     if trace is None or a.sides is not None or a.o.apart is not None:
         return None
@@ -62,7 +62,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
         return None
     is_unpacked = sides.flow.at[sides.flow.next[place]].opname == "UNPACK_SEQUENCE"
     if type(items) is Zipped and type(x) in (list, tuple) and not is_unpacked:
-        return None  # somebody may ask whether its entries are those of the loop
+        return None  # other code may test whether its entries are those of the loop
     if leaves:
         items.settle()
         return None if count is not None else Leaving(items, sides, place)
@@ -70,7 +70,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
 
 
 def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
-    """What a loop goes through, and how many rounds it makes if each call says that."""
+    """The entries of an iterable, and the number of rounds, if it varies between calls."""
     kind: Any = type(x)
     if kind in (VaryingList, VaryingIterator, FilledList):
         return x.items() or (None, None)
@@ -78,8 +78,8 @@ def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
 
 
 def _varies(sides: Sides, place: int, items: Items | None) -> bool:
-    """Whether a loop along an axis made another number of rounds in an earlier trace: one round
-    serves them all."""
+    """Whether a loop along an axis had another number of rounds in an earlier trace. Then one round
+    serves all lengths."""
     if items is None:
         return False
     trace, length = traces_under_way()[0], len(items)
@@ -90,7 +90,7 @@ def _varies(sides: Sides, place: int, items: Items | None) -> bool:
 def _once(
     sides: Sides, place: int, items: Items, count: Count | None, short: bool = False
 ) -> Plain | None:
-    """What stands for these entries, if there are enough of them."""
+    """The replacement of an iterable with these entries, if there are enough of them."""
     is_short = len(items) * sides.flow.weight(place) < CALLS
     few = len(items) < ROUNDS or (is_short and not sides.flow.chooses(place))
     sides.lengths[place] = len(items)
@@ -103,8 +103,8 @@ def _once(
 
 
 def turned(x: GeneratorType[Any, Any, Any], short: bool) -> Callable[[], Any] | None:
-    """Have a generator expression that nobody has asked for an entry make one round for all, where
-    that may be, and however `short` it is. Returns what makes the list of its entries."""
+    """Make a loop of a new generator expression, if that is possible, however `short` it is.
+    Returns a function that makes the list of its entries; None if it isn't possible."""
     frame: Any = x.gi_frame
     entries, address = frame.f_locals[".0"], frames.address_of(frame)
     code = as_list(x.gi_code)
@@ -127,7 +127,7 @@ def turned(x: GeneratorType[Any, Any, Any], short: bool) -> Callable[[], Any] | 
 
 
 def _function_of(code: CodeType, frame: Any) -> FunctionType:
-    """A function of this code, which is that of the frame but for what it does with entries."""
+    """A function of this code, which is the code of the frame except for the use of its entries."""
     address, first = frames.address_of(frame), len(code.co_varnames) + len(code.co_cellvars)
     cells = [frames.local(address, first + k) for k in range(len(code.co_freevars))]
     function = FunctionType(code, frame.f_globals, code.co_name, None, tuple(cells))
@@ -137,7 +137,7 @@ def _function_of(code: CodeType, frame: Any) -> FunctionType:
 
 
 def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:
-    """The `for` that is about to begin: a statement, or that of a comprehension, with its
+    """The `for` that is about to begin: that of a statement, or of a comprehension, with its
     function."""
     sides = sides_of(a.frame.f_code)
     place = sides.flow.loop_at(a.frame.f_lasti)
@@ -150,8 +150,8 @@ def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:
 
 
 def reaches_traced(x: Any, depth: int = 0) -> bool:
-    """Whether there may be a traced value in this, which a comprehension goes through or reads: of
-    objects and functions that isn't known."""
+    """Whether an object that a comprehension reads may contain a traced value. It is unknown for
+    objects and functions of the program."""
     kind: Any = type(x)
     if isinstance(x, Tracer):
         return True
@@ -166,8 +166,8 @@ def reaches_traced(x: Any, depth: int = 0) -> bool:
 
 
 def _ranged(a: Activation, args: Sequence[Any]) -> Any:
-    """What is called in the place of `range`, of traced integers, for a `for` statement in a loop:
-    there are as many rounds as that says, in each round of the loop around it."""
+    """The replacement of a call of `range` with traced integers, for a `for` statement within a
+    loop. Its number of rounds may then vary with the rounds of the outer loop."""
     trace, code = current_trace(), a.frame.f_code
     if trace is None or not trace.in_frame or a.sides is not None or a.o.apart is not None:
         return None
@@ -202,7 +202,7 @@ def _ranged(a: Activation, args: Sequence[Any]) -> Any:
     for each in traces_under_way():
         each.counted.append((sides, place))
     least = span(low)[0] + (step < 0)
-    below = None  # another tracer than a variable's, which stands for something else in rounds
+    below = None  # another tracer than the variable's, which changes in rounds
     if step > 0 and isinstance(stop, Tracer):
         below = stand_in(stop._trace, *stop._read(), weak=True)
     items = Numbers(numbers, start, (least, max(least, span(high)[1] - (step > 0))), below)

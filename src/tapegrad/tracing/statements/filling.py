@@ -1,13 +1,13 @@
-"""Lists that grow in the rounds of a loop that read them, too.
+"""Lists that grow in the rounds of a loop, and that rounds read.
 
-    for t in range(2, n):                        loop(n - 2, %ys, %x, body)
-        ys.append(a * ys[-1] + x[t])    -->          %y = window(%ys, step + 1)
-                                                     set_window(%ys, ..., step + 2)
+    for t in range(2, n):                loop(n - 2, %ys, %x, body)
+        ys.append(a * ys[-1] + x[t]) -->     %y = window(%ys, step + 1)
+                                             set_window(%ys, ..., step + 2)
 
-Where a round appends one entry, the list is an array that rounds fill: the loop's number says how
-much of that is there. In its place the variable holds an object that is no list, and does what is
-listed here; before anything else the trace is made again, with all rounds. What was appended may
-not be changed as long as the loop runs, and no round may read what isn't there.
+If a round appends one entry, the list is an array that rounds fill; its length follows from the
+step. The variable holds a proxy, which is no list and supports the operations below. Before any
+other operation the trace is repeated, and all rounds are made. Appended entries must not change
+while the loop runs, and no round may read entries that aren't there yet.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_i
 
 
 def read_while_they_grow(frame: FrameType, place: int) -> list[Any]:
-    """The variables whose lists a `for` statement's rounds append to, and read, and that hold them
-    alone."""
+    """The variables of lists that the rounds of a `for` statement append to and read, and that
+    nothing else refers to."""
     flow = flow_of(frame.f_code)
     wanted = () if effects_in(frame) is None else flow.grown(place) - flow.appended(place)
     return [
@@ -59,14 +59,14 @@ def read_while_they_grow(frame: FrameType, place: int) -> list[Any]:
 
 
 def may_show(x: list[Any]) -> bool:
-    """Whether the entries of a list show of which type those are that rounds append: one at the
-    least isn't a number of Python's."""
+    """Whether the entries of a list determine the type of appended ones: at least one isn't a
+    Python number."""
     return any(type(y) is not float and not getattr(y, "_weak", False) for y in x)
 
 
 class FilledList(Stands):
-    """Stands for a list: the first `length` rows of an array. Each entry is a float, Python's if
-    `weak`, or maybe either's; or an array."""
+    """The proxy of a list: the first `length` rows of an array. Entries are floats, Python's if
+    `weak`, of varying type if `either`; or arrays."""
 
     def __init__(
         self, frame: FrameType, variable: Any, begun: int, rounds: int, trace: Trace, notes: Any
@@ -85,19 +85,19 @@ class FilledList(Stands):
         zeros = BroadcastTo((len(x) + rounds, *self._shape))
         self.array = record(trace, zeros, [Literal(self.dtype.type(0))])
         self.array[: len(x)] = rows
-        # In a round: its trace, how many entries there are, and what was appended
+        # In a round: its trace, the number of entries, and those that were appended
         self._trace: Trace | None = None
         self._length_now: Any = None
         self._appended: list[Any] = []
-        self._kinds = set[tuple[bool, int]]()  # whether these are Python's, and may be either's
+        self._kinds = set[tuple[bool, int]]()  # (weak, either) of the appended numbers
         self._version = 0
-        self._last = ""  # the path of the variable that holds the entry, too, behind the round
+        self._last = ""  # the path of the variable that also holds the entry behind the round
 
     @classmethod
     def made(
         cls, frame: FrameType, variable: Any, begun: int, rounds: int, trace: Trace, notes: Any
     ) -> FilledList | None:
-        """What stands for the list that a variable holds from now on; None if its entries aren't
+        """The proxy of a variable's list, which the variable then holds; None if its entries aren't
         known to be of one type."""
         if not _are_alike(variable.value):
             return None
@@ -117,7 +117,7 @@ class FilledList(Stands):
     # ---- rounds
 
     def begins(self, step: Tracer, done: int) -> None:
-        """A round begins, whose number is a step behind so many rounds."""
+        """Begin a round, whose number is `step` plus `done`."""
         self._least = self.front + done - self._begun
         number: Any = step + np.int64(self._least)  # type: ignore[operator]
         operand, value = number._read()
@@ -128,8 +128,8 @@ class FilledList(Stands):
         self._version = self.array._version
 
     def ends(self, before: Variables) -> None:
-        """A round, which began with these variables, has appended one entry, and nothing else than
-        variables holds that, or the trace is made again."""
+        """End a round that began with the variables `before`. The trace is repeated unless it has
+        appended one entry, and only variables refer to that."""
         fits = len(self._appended) == 1 and self.array._version == self._version + 1
         fits = fits and all(y._version == version for y, version in self._given)
         if fits and self._are_arrays:
@@ -141,7 +141,7 @@ class FilledList(Stands):
             self.give_up()
 
     def stays(self, after: Variables) -> None:
-        """No round writes to what another one has appended, or the trace is made again."""
+        """Repeat the trace if a round writes to an entry that another one has appended."""
         x = self._appended[0][0]
         held = [k for k, y in enumerate(after.tracers) if y is x] if self._are_arrays else []
         self._last = after.paths[held[0]] if held else ""
@@ -149,7 +149,7 @@ class FilledList(Stands):
             self.give_up()
 
     def leave(self, after: Variables) -> None:
-        """The variable holds the list again, and that what all rounds have appended."""
+        """Put the list back into its variable, with the appended entries of all rounds."""
         stack, x = stand_in(self.array._trace, *self.array._read()), self._list
         weak, either = self._weak, self._either
         if len(self._kinds) == 1:
@@ -166,7 +166,7 @@ class FilledList(Stands):
         x += rows[len(x) :]
         self._put(x)
 
-    # ---- what it does
+    # ---- operations
 
     def _length(self) -> Any:
         return self._length_now
@@ -174,13 +174,13 @@ class FilledList(Stands):
     __iter__ = give_up
 
     def items(self) -> tuple[Entries, Count]:
-        """What a loop goes through, and how many rounds that has."""
+        """The entries for a loop over the list, and the number of its rounds."""
         entries = Entries(self.array, is_weak=self._weak, either=self._either)
         return entries, Count(self._length_now, self.front + self._rounds)
 
     @unobserved
     def varying(self) -> Any:
-        """A list of the same numbers, of which each round says how many there are."""
+        """The proxy of a list with the same numbers, whose length varies with the rounds."""
         if self._are_arrays or current_trace() is not self._trace:
             return None
         mask = np.arange(self.front + self._rounds) < self._length_now
@@ -220,7 +220,7 @@ class FilledList(Stands):
         return as_either(found, self._either)
 
     def _place(self, k: Any) -> Any:
-        """The row of an entry, which is there."""
+        """The row of an entry, which is guarded to exist."""
         if type(k) is int and -self._least <= k < self._least:
             return k if k >= 0 else self._length_now + k
         if not isinstance(k, Tracer) or not k._weak or k.dtype.kind != "i" or k.shape:
@@ -239,7 +239,7 @@ class FilledList(Stands):
         return k
 
     def _check(self, x: Any, least: int) -> None:
-        """An integer is that large, in each round."""
+        """Guard that an integer is at least `least`, in each round."""
         if span(x)[0] < least:
             is_so = x >= least
             if not is_so._read()[1]:
@@ -248,7 +248,7 @@ class FilledList(Stands):
 
 
 def _are_alike(x: list[Any]) -> bool:
-    """Whether these are floats of one size, or arrays of floats of one type."""
+    """Whether the entries are floats of one dtype, or float arrays of one type."""
     values: list[Any] = [np.float64(y) if type(y) is float else y for y in x]
     known = all(type(y) is np.float64 or _is_steady(y) for y in values)
     if not known or not may_show(x) or values[0].dtype.kind != "f":
@@ -257,13 +257,13 @@ def _are_alike(x: list[Any]) -> bool:
 
 
 def _is_steady(x: Any) -> bool:
-    """Whether this is a traced value whose memory is known."""
+    """Whether `x` is a traced value without doubts about its memory."""
     return isinstance(x, Tracer) and x._trace.alive and not x._doubt and not x._may_alias
 
 
 def _holders(held: Sequence[Any], k: int) -> int:
-    """How many references there are to what was appended, with those that counting takes."""
+    """The number of references to an appended entry, including those of the count."""
     return sys.getrefcount(held[k][0])
 
 
-_ALONE = _holders([([], 0)], 0) + 1  # and the name that it has where it is looked at
+_ALONE = _holders([([], 0)], 0) + 1  # and the name by which it is tested

@@ -1,9 +1,9 @@
 """Rounds of a loop that the user's own frame makes.
 
-Between two times that a `for` statement asks for its entry, or a program for its test, the frame's
-variables stand for the inputs of a trace of one round, and then for what the round leaves in them.
-What hands out the entries (`counted.py`, `leaving.py`), or answers the test (`turning.py`), yields
-to the frame for each round.
+Between two requests of a `for` statement for an entry, or two evaluations of a test, the tracers in
+the frame's variables are first the inputs of the trace of one round, and then its results. The
+iterator of the entries (`counted.py`, `leaving.py`), or the handler of the test (`turning.py`),
+yields to the frame for each round.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ENTRIES = "whether a range has entries"
 
 
 def is_long(body: Tape, rounds: int) -> bool:
-    """Whether a loop of so many rounds is one, rather than so many calls in a row."""
+    """Whether `rounds` rounds are recorded as a loop, rather than one by one."""
     fewest = (
         NUMPYS if any(isinstance(c.primitive, (Library, Routine)) for c in body.calls) else CALLS
     )
@@ -65,12 +65,12 @@ def is_long(body: Tape, rounds: int) -> bool:
 
 
 def _calls_of(body: Tape) -> int:
-    """How many calls a tape makes, with those of the loops in it."""
+    """The number of calls in a tape, including those of the rounds of its loops."""
     count = len(body.calls)
     for call in body.calls:
         if isinstance(loop := call.primitive, Loop):
             of_round, rounds = _calls_of(loop.body), loop.most
-            if not isinstance(call.operands[0], Literal):  # some make fewer; unrolled, no integers
+            if not isinstance(call.operands[0], Literal):  # variable: half of them, no integers
                 of_round -= sum(c.outs[0].dtype.kind == "i" for c in loop.body.calls)
                 rounds = (rounds + 1) // 2
             count += rounds * of_round
@@ -78,10 +78,11 @@ def _calls_of(body: Tape) -> int:
 
 
 def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
-    """Give the traces under way up: what is raised so that they are made again with these notes."""
+    """Make the traces under way fail, and return the exception that repeats them with these
+    notes."""
     found = Reconsidered(notes, None)
     known = next((x.renounced for x in traces_under_way() if x.renounced is not None), None)
-    if known is not None and not found.notes:  # a side of a branch has said so
+    if known is not None and not found.notes:  # a side of a branch has failed first
         found = known
     for trace in traces_under_way():
         trace.renounced = found
@@ -89,13 +90,13 @@ def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
 
 
 def renounce(notes: Sequence[tuple[Any, int]]) -> None:
-    """The same where nothing can be raised."""
+    """The same where no exception can be raised."""
     again_with(notes)
 
 
 def each_round(sides: Sides, place: int, count: int = 0) -> list[tuple[Any, Any]]:
-    """That each round is made, also of the loops within: together they may be found again. If there
-    is a `count`, that is so where there are no more rounds than so many."""
+    """The notes that each round is traced, also of inner loops, which may be found again later.
+    With a `count`, this applies to loops of at most so many rounds."""
     flow = sides.flow
     inner = [o for o in flow.body(place) if flow.at[o].opname == "FOR_ITER"]
     if count:
@@ -104,7 +105,7 @@ def each_round(sides: Sides, place: int, count: int = 0) -> list[tuple[Any, Any]
 
 
 def named(name: str) -> Callable[..., Any]:
-    """What stands for the function of a round."""
+    """A placeholder for the function of a round."""
 
     def round_of() -> None:
         """Never called: the frame makes the rounds."""
@@ -114,7 +115,7 @@ def named(name: str) -> Callable[..., Any]:
 
 
 def with_idle(body: Tape) -> Tape:
-    """A round that changes nothing, with a number for whose sake it is one of a loop."""
+    """The body of a loop that carries nothing, with an idle number to carry."""
     (idle,) = unused(body, [Aval((), np.dtype(np.int64))])
     return replace(
         body,
@@ -125,23 +126,23 @@ def with_idle(body: Tape) -> Tape:
 
 
 def settle(trace: Trace) -> None:
-    """What is drawn ahead in a trace is known where no round is under way in it."""
+    """Bring the generators of streams in a trace up to date, when no round is under way."""
     for stream in streams():
         if stream.trace is trace:
             stream.settle()
 
 
 class Count(NamedTuple):
-    """A traced number of rounds, and the most that there may be."""
+    """A traced number of rounds, and its maximum."""
 
     rounds: Tracer
     most: int
 
 
 class Looped(NamedTuple):
-    """A loop that was recorded: what the variables hold behind it; the results of a round, with
-    the arrays in which those of all are stacked; how many rounds there are; and which of them were
-    made, if a call says that."""
+    """A recorded loop: the final values of variables; the results of a round with their stacked
+    arrays; the number of rounds; and the mask of the rounds that are made, if that varies between
+    calls."""
 
     ends: list[Any]
     stacks: list[tuple[Leaf, Any]]
@@ -151,10 +152,10 @@ class Looped(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InFrame(Rounds):
-    """Rounds that a frame makes, behind those that are `done`. `seen` tells whether they change
-    anything but variables; `found` are the variables before and after each of them; `tests` are the
-    branches that they came to, with their lines; `grown` is what each of them has appended to lists
-    that are `growing`, whose `lengths` were these before."""
+    """Rounds that a frame makes, behind the first `done`. `seen` counts changes of other state
+    before them; `found` has the variables before and after each; `tests` are the branches met, with
+    their lines; `grown` has what each round has appended to the `growing` lists, whose initial
+    `lengths` are given."""
 
     frame: FrameType
     place: int
@@ -175,7 +176,7 @@ class InFrame(Rounds):
     def begun(
         cls, label: str, src: Source | None, lent: Lent, growing: Growing, done: int, **more: Any
     ) -> tuple[list[Tracer], Self]:
-        """What the frame's variables hold, and its rounds from here on."""
+        """The values of the frame's variables, and its rounds from here on."""
         frame, place = growing.frame, growing.place
         before = variables(frame, place, growing.all)
         leaves = copied(before)
@@ -201,7 +202,7 @@ class InFrame(Rounds):
         return self.frame
 
     def trace(self, operands: Sequence[Any]) -> Trace:
-        """The trace that the rounds belong to: that of the loop, if nothing traced goes in."""
+        """The trace that the rounds belong to: that of the loop, if they read nothing traced."""
         around = current_trace()
         if around is not None and not any(isinstance(x, Tracer) for x in operands):
             return around
@@ -217,8 +218,8 @@ class InFrame(Rounds):
         return known and self.drawing.is_whole and changes(self.frame) == self.seen
 
     def is_meant(self, round_: Round) -> bool:
-        """Whether these are rounds for a tape: a comprehension of numbers that follow from the
-        loop's own is plain Python's."""
+        """Whether the rounds should be a loop. A comprehension of numbers that depend only on the
+        step is left to Python."""
         step, *inputs = round_.tape.inputs
         numbers = [
             x
@@ -232,24 +233,25 @@ class InFrame(Rounds):
         )
 
     def computes(self, round_: Round) -> bool:
-        """Whether anything is computed that doesn't follow from the loop's own number."""
+        """Whether a round computes anything that doesn't depend on the step alone."""
         known = known_from(round_.tape, [round_.tape.inputs[0]])
         return any(known.isdisjoint(call.outs) for call in round_.tape.calls)
 
     def is_another(self, round_: Round) -> bool:
-        """Whether a round may be shorter than others: a loop in it may make none, or a branch go
-        another way."""
+        """Whether this round may be shorter than others: an inner loop may make no rounds, or a
+        branch go another way."""
         weight = flow_of(self.frame.f_code).weight(self.place) if self.tests else 0
         return self.left * weight >= CALLS or any(map(self._is_of_first, round_.tape.guards))
 
     def _is_of_first(self, guard: Guard) -> bool:
-        """Whether this may hold in first rounds alone."""
+        """Whether a guard may hold only in first rounds."""
         is_index = guard.what.startswith("an integer used as")
         is_first = self.done == 0 and self.inner is None
         return (is_index and is_first) or (guard.what == ENTRIES and self.done < FIRST)
 
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
-        """What steps come to, whose rounds the frame makes: yields the number of each."""
+        """Trace rounds that the frame makes: yields the entry of each, and returns the result of
+        `steps`."""
         effects = effects_in(self.frame)
         carried = {} if effects is None else effects.owned.carried
         try:
@@ -291,9 +293,8 @@ class InFrame(Rounds):
             steps.close()
 
     def _fix(self, trace: Trace, given: Sequence[Any], before: Sequence[Tracer]) -> None:
-        """Note what of that which a round is given no round sets: integers stay in their bounds,
-        and are the same in all rounds if those of the loops around don't set them either. `before`
-        are what they stood for."""
+        """Record the round's inputs that no round sets: integers keep their bounds, and are fixed
+        unless outer loops set them. `before` are the variables' former values."""
         flow = flow_of(self.frame.f_code)
         stored = {
             flow.at[o].argval
@@ -310,18 +311,18 @@ class InFrame(Rounds):
                     trace.bounds[x._operand] = was._trace.bounds[was._operand]
 
     def further(self, answer: Any) -> list[Any]:
-        """What a round gives beside what it leaves in variables, and has appended."""
+        """Further results of a round, besides variables and appended entries."""
         return []
 
     @property
     def left(self) -> int:
-        """How many rounds there are, at the most."""
+        """The maximal number of rounds."""
         return len(self.items) - self.done
 
     def branches(self, error: Exception, done: int) -> list[tuple[Any, int]] | None:
-        """The branches by which rounds have failed, since one of them goes another way, and that
-        may become one value from now on; None if it isn't by branches. There are none if a first
-        round is another one than the others, by a condition of integers: it stands in front."""
+        """The notes on branches by which rounds have failed, which become merges in the next trace;
+        None if the failure has another cause. The list is empty if the first round differs by a
+        condition of integers: it is then recorded in front."""
         guard = getattr(error, "guard", None)
         if guard is not None and self._is_of_first(guard):
             return []
@@ -336,7 +337,7 @@ class InFrame(Rounds):
         return [] if is_first else [*[note for note, _ in found], *self.also_failing(error, body)]
 
     def also_failing(self, error: Exception, body: frozenset[int]) -> list[tuple[Any, int]]:
-        """The other branches that rounds take otherwise, too."""
+        """The notes on further branches that go another way in some round."""
         lines = [each.src for each in getattr(error, "failing", ())]
         return [
             (sides.both, jump)
@@ -348,7 +349,7 @@ class InFrame(Rounds):
         ]
 
     def _entry(self, given: Given) -> Any:
-        """The loop's number, or what else it goes through, in a round that is passed this."""
+        """The entry of a round with these arguments: a number, or an entry of the iterable."""
         step, first = given.step, self.done
         if self.earlier is not None:
             first = self.earlier.done
@@ -359,8 +360,8 @@ class InFrame(Rounds):
         return self.items.item(step._trace, step, first, found_among(self.lent))
 
     def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> list[Any]:
-        """The round stands by itself, and what was traced in it stands for what it gives, which is
-        returned but for what it leaves in variables."""
+        """Record the round by itself. Its tracers get the results; returns those that are neither
+        in variables nor appended."""
         self.drawing.ends(1)
         ends, others = self.in_front(leaves, round_, self.done)
         before, after = self.found[-2:]
@@ -371,7 +372,7 @@ class InFrame(Rounds):
         return others
 
     def once(self, trace: Trace, tape: Tape, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The round's calls, as the frame would have recorded them."""
+        """Record the calls of a round as if the frame had made them."""
         known: dict[Any, Any] = dict(zip(tape.inputs, inputs, strict=True))
         for call in tape.calls:
             operands = [known.get(x, x) for x in call.operands]
@@ -384,8 +385,8 @@ class InFrame(Rounds):
         return [known.get(x, x) for x in tape.outputs]
 
     def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, Looped | None]:
-        """The loop; None if a round must stand in front of it. An error if the rounds don't do the
-        same."""
+        """Record the remaining rounds as a loop; None if this round has to be in front. Raises an
+        error if rounds differ."""
         after, grown = self.found[-1], self.grown[-1]
         settled = yield from self.made(self.settled(leaves, round_, self.done))
         if (self.found[-1].shape, self.grown[-1].shape) != (after.shape, grown.shape):
@@ -398,7 +399,7 @@ class InFrame(Rounds):
         return self._from_earlier(leaves, settled[1]) or self.looped(*settled)
 
     def _from_earlier(self, leaves: list[Any], round_: Round) -> Looped | None:
-        """The loop that begins with earlier rounds; None if this round isn't theirs, too."""
+        """The loop that starts with earlier rounds; None if the round doesn't cover them."""
         earlier, tape = self.earlier, round_.tape
         if earlier is None or round_.ys or self.growing.all:
             return None
@@ -422,8 +423,8 @@ class InFrame(Rounds):
         return renew(self.frame, self.place, self.found[0], self.found[-1])
 
     def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
-        """The loop, which is recorded. It carries those variables that the round changes; where it
-        changes none, a number for whose sake it is held to its guards."""
+        """Record the loop. It carries the variables that the round changes; if there are none, an
+        idle number, so that its guards are checked."""
         ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
         is_idle = not changed and not ys
@@ -449,8 +450,8 @@ class InFrame(Rounds):
         return self.looped_as(round_, leaves, changed, outs, count)._replace(made=made)
 
     def body(self, round_: Round) -> tuple[Tape, list[int], list[int]]:
-        """The tape of a round that carries those variables which it changes; their numbers, and
-        those of its inputs in order."""
+        """The body of a loop that carries the variables that the round changes; their numbers; and
+        the numbers of its inputs in order."""
         tape = round_.tape
         step, *inputs = tape.inputs
         leaves = round_.leaves
@@ -459,7 +460,7 @@ class InFrame(Rounds):
         for x in chain.from_iterable(call.operands for call in tape.calls):
             used.setdefault(x, len(used))
         others = [k for k in range(len(inputs)) if k not in changed]
-        # As they are read: so loops that other ways lead to have the same code
+        # In the order of use, so that equal loops have equal code
         order = [*changed, *sorted(others, key=lambda k: used.get(inputs[k], len(used)))]
         body = replace(
             tape,
@@ -477,7 +478,7 @@ class InFrame(Rounds):
         outs: Sequence[Any],
         count: int,
     ) -> Looped:
-        """A loop that was recorded, and gives this: what it has changed, and stacks."""
+        """The results of a recorded loop, whose outputs are the changed variables, and stacks."""
         ends, may_be_none = list(leaves), not count or self.inner is not None
         for k, out in zip(changed, outs, strict=False):
             stays = may_be_none and self.found[0].tracers[k]._either
@@ -488,9 +489,9 @@ class InFrame(Rounds):
         return Looped(ends, [*zip(rows, stacks, strict=True)], count)
 
     def leave(self, loop: Looped, trace: Trace) -> None:
-        """What the frame has stands for what the loop gives."""
+        """Set the frame's variables and lists to the results of the loop."""
         self.drawing.ends(loop.rounds)
-        trace.sources.update(self.tests)  # by which rounds of the loop around may fail, too
+        trace.sources.update(self.tests)  # by which rounds of an outer loop may fail, too
         start, end = self.found[0], self.found[-1]
         end.leave(loop.ends, trace)
         settle(trace)
