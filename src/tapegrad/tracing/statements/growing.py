@@ -1,18 +1,17 @@
 """Lists that grow in the rounds of a loop of which one is traced for all.
 
-    for t in range(n):                          loop(n, %h, %ys, %xs, body)
-        h = f(h, xs[t])              -->            ...
-        out.append(h)                               out %h, set_window(%ys, %h, step)
+    for t in range(n):               loop(n, %h, %ys, %xs, body)
+        h = f(h, xs[t])       -->        ...
+        out.append(h)                    out %h, set_window(%ys, %h, step)
 
-A list grows where it is held by one variable of the frame alone, and rounds do nothing with that
-but call `append`: so nothing that a round does can depend on what is in it. What a round appends
-are further results of it, which are stacked; behind the loop the list holds their rows.
+A list grows if only one variable of the frame refers to it, and rounds do nothing with it but call
+`append`: so no round can depend on its contents. Appended values are further results of a round,
+which are stacked; behind the loop the list holds the rows.
 
-Each entry is an object of its own, as in Python's loop, but for two cases. What a variable holds
-before the round may be appended before the round sets the variable: then the first entry is what it
-has held before the loop. What a round appends may be what it leaves in a variable: then the last
-entry is what that holds behind the loop. Where other arrays than these would be in two places, each
-round is made.
+Each entry is an object of its own, as in Python's loop, with two exceptions. A round may append a
+variable's old value before it sets the variable: then the first entry is the variable's value
+before the loop. A round may append the value that it leaves in a variable: then the last entry is
+the variable's value behind the loop. If another array would be in two places, all rounds are made.
 """
 
 from __future__ import annotations
@@ -57,17 +56,18 @@ _DEEP = 6
 
 
 class Refused(Exception):
-    """What a round has appended can't be a row."""
+    """A round has appended a value that can't be a row."""
 
 
 class Row(NamedTuple):
-    """One traced value that each round makes: the number of the result that it is."""
+    """A traced value that each round computes: the number of the round's result."""
 
     number: int
 
 
 class Same(NamedTuple):
-    """What is the same object in all rounds: what a variable of this path holds, or a constant."""
+    """An object that is the same in all rounds: the value of the variable with this path, or a
+    constant."""
 
     path: str
     value: Any = None
@@ -75,14 +75,14 @@ class Same(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A tuple or list of such."""
+    """A tuple or list of such entries."""
 
     kind: Any
     parts: tuple[Any, ...]
 
 
 class Listed(NamedTuple):
-    """A list of the rows of one array that each round makes."""
+    """A list of the rows of an array that each round computes."""
 
     row: Any
     weak: bool
@@ -91,24 +91,24 @@ class Listed(NamedTuple):
 
 @dataclass(eq=False)
 class Grown:
-    """What one round has appended, to each list. Of its results that are rows: the tracers; and the
-    paths of the variables that hold them before the round, and after it, if any do."""
+    """The entries that one round has appended to each list. For its results that are rows: the
+    tracers, and the paths of the variables that hold them before and after the round, if any."""
 
     entries: list[list[Any]] = field(default_factory=list)
     rows: list[Tracer] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
-    fits: bool = True  # whether all rounds may be like this one: no array is in two places then
+    fits: bool = True  # whether all rounds may be like this one, with no array in two places
 
     @property
     def may_vary(self) -> bool:
-        """Whether each call may say how many rounds append this: one number a list."""
+        """Whether the number of entries may vary between calls: one number for each list."""
         fits = all(len(entries) < 2 for entries in self.entries)
         return fits and not any(isinstance(x, ArrayTracer) for x in self.rows)
 
     @property
     def shape(self) -> Any:
-        """What another round that does the same has, too."""
+        """A description that is equal for rounds that do the same."""
         told = [[_told(x) for x in entries] for entries in self.entries]
         return told, self.fits, self.before, self.after, [type(x) for x in self.rows]
 
@@ -122,17 +122,17 @@ def _told(x: Any) -> Any:
 
 
 class Growing:
-    """The lists that grow in rounds of a frame's loop, and that nothing else holds."""
+    """The lists that grow in rounds of a frame's loop, and that nothing else refers to."""
 
     def __init__(self, frame: FrameType, place: int) -> None:
         effects = effects_in(frame)
         self.frame, self.place = frame, place
         wanted = () if effects is None else flow_of(frame.f_code).appended(place)
         self.lists: list[list[Any]] = []
-        # What lets others stand in the place of lists, for those where nobody else holds them
+        # Setters of proxies in the place of lists that nothing else refers to
         self._put: list[Callable[[Any], None]] = []
-        self.filled: list[Any] = []  # and those that rounds read, too: see `filling.py`
-        self.refused = False  # whether a round has appended what can't be a row
+        self.filled: list[Any] = []  # the proxies of lists that rounds also read: see `filling.py`
+        self.refused = False  # whether a round has appended a value that can't be a row
         for variable in list(own(frame, place)) if wanted else ():
             is_list = variable.number in wanted and type(variable.value) is list
             if is_list and is_private(frame, variable):
@@ -142,23 +142,23 @@ class Growing:
         if effects is not None:
             self.lists += filled(frame, place)
             self._put += putting(frame, place)
-        self.fills = len(self.lists) > count  # a comprehension does
-        # With those of the loops around, which aren't read here either
+        self.fills = len(self.lists) > count  # whether a comprehension does
+        # With those of outer loops, which aren't read here either
         self.all: list[Any] = [] if effects is None else effects.growing
         self.all += self.lists
         self._rounds: list[Any] = [] if effects is None else effects.rounds
         self.take_in()
 
     def take_in(self) -> None:
-        """Rounds are made for the loop from now on."""
+        """Begin to make rounds for the loop."""
         self._rounds.append((self.frame, self.place))
 
     def leave_out(self) -> None:
-        """The next rounds are made as they stand: what they change is changed for good."""
+        """Make the next rounds by themselves: their changes are final."""
         self._rounds.remove((self.frame, self.place))
 
     def end(self) -> None:
-        """The rounds have been made."""
+        """End the rounds."""
         if (self.frame, self.place) in self._rounds:
             self.leave_out()
         for x in self.lists:
@@ -172,7 +172,7 @@ class Growing:
 
     @property
     def may_vary(self) -> bool:
-        """Whether each call may say how long the lists are."""
+        """Whether the lengths of the lists may vary between calls."""
         return self.place not in sides_of(self.frame.f_code).counted
 
     def grown(
@@ -183,8 +183,8 @@ class Growing:
         after: Variables,
         lent: Lent,
     ) -> Grown:
-        """What a round has appended to lists of these lengths, which has found and left these
-        variables."""
+        """The entries that a round has appended to lists of these lengths. It has found and left
+        the variables `before` and `after`."""
         seen = _Seen(trace, before, after, lent, self.frame)
         try:
             for x, length in zip(self.lists, lengths, strict=True):
@@ -201,15 +201,15 @@ class Growing:
     def leave(
         self, lengths: Sequence[int], found: Grown, ends: Sequence[Any], known: Sequence[Tracer]
     ) -> None:
-        """The round that was made last stands by itself, behind lists of these lengths: what it has
-        appended stands for these results, but for the tracers that are `known` to do so."""
+        """Record the last round by itself, behind lists of these lengths. The appended tracers get
+        the results `ends`, except those that are `known` to have them."""
         for x, length, entries in zip(self.lists, lengths, found.entries, strict=True):
             del x[length : len(x) - len(entries)]
         for row, end in zip(found.rows, ends, strict=True):
             if not any(row is x for x in known):
                 revive(row, end)
         for x, entries in zip(self.lists, found.entries, strict=True):
-            if _may_be_missing(entries):  # what one round alone appends is guarded
+            if _may_be_missing(entries):  # guarded, if only one round appends it
                 first = len(x) - len(entries)
                 x[first:] = [y for each in x[first:] for y in _there(each)]
 
@@ -221,9 +221,9 @@ class Growing:
         start: Variables,
         end: Variables,
     ) -> None:
-        """Behind these lengths the lists hold what the rounds of a loop have appended, whose
-        results were stacked: those that were made, if a call says how many there are. At the
-        `start` and at the `end` the variables have held these."""
+        """Set the lists, behind these lengths, to the stacked results of a loop's rounds; if the
+        number of rounds varies between calls, to those that are made. `start` and `end` are the
+        variables before and after."""
         first, last = _by_path(start), _by_path(end)
         rounds, rows = loop.rounds, []
         for k, (y, stack) in enumerate(loop.stacks):
@@ -250,8 +250,8 @@ class Growing:
                 x += [_made(entry, rows, k, last) for entry in entries]
 
     def _select(self, at: int, choice: _Choice, last: dict[str, Tracer]) -> None:
-        """The list number `at` has what is there of the entries of all rounds: as many as are
-        guarded, or as a call says."""
+        """Extend list number `at` by the entries that are present: as many as are guarded, or a
+        number that varies between calls."""
         x, note = self.lists[at], (sides_of(self.frame.f_code).counted, self.place)
         effects = effects_in(self.frame)
         series = choice.series_behind(x) if effects and self.place not in note[0] else None
@@ -270,8 +270,8 @@ class Growing:
 
 
 class _Series(NamedTuple):
-    """Numbers in a list, Python's if they are weak, or each maybe if `either`; and which of them
-    are there."""
+    """Numbers in a list, weak or strong, of varying type if `either`; and the mask of those
+    present."""
 
     column: Any
     mask: Any
@@ -280,15 +280,15 @@ class _Series(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """Of what entries are made that are there in some rounds only; the arrays in which those of all
-    rounds are stacked, whether they are Python's numbers, and arrays; and which are there."""
+    """Entries that are present in some rounds only: their description; the stacked arrays, each
+    with its kind; and the mask of those present."""
 
     entry: Any
-    columns: dict[int, tuple[Any, ...]]  # their entries, and of which kind these are
+    columns: dict[int, tuple[Any, ...]]  # arrays of entries, and their kinds
     mask: Any
 
     def series_behind(self, first: Sequence[Any]) -> _Series | None:
-        """These entries behind the first ones of a list, if all are numbers of one type."""
+        """These entries behind the `first` ones of a list, if all are numbers of one type."""
         value, mask = getattr(self.entry, "value", None), self.mask
         if isinstance(self.entry, Row):
             column, weak, are_arrays, either = self.columns[self.entry.number]
@@ -307,7 +307,7 @@ class _Choice(NamedTuple):
 
     @classmethod
     def of(cls, entries: Sequence[Any], found: Grown, loop: Any) -> _Choice:
-        """In which each round appends these, if it is made."""
+        """The choice of these entries of each round, if the round is made."""
         stacks = [stack for _, stack in loop.stacks]
         kinds = [_kind_of(y, x) for (y, _), x in zip(loop.stacks, found.rows, strict=True)]
         made = loop.made
@@ -324,7 +324,7 @@ class _Choice(NamedTuple):
 
 
 def _kind_of(y: Any, x: Tracer) -> tuple[bool, bool, int]:
-    """Whether a result of rounds is a number of Python's, an array, or maybe either's number."""
+    """(weak, is an array, either) of a result of rounds."""
     return y.aval.weak, isinstance(x, ArrayTracer), x._either
 
 
@@ -333,13 +333,13 @@ def _both(mask: Any, other: Any) -> Any:
 
 
 def _in_turn(columns: Sequence[Any]) -> Any:
-    """The entries that rounds append, of which several are stacked, one after the other."""
+    """The entries of rounds that append several: stacked, round by round."""
     found = np.stack(columns, axis=1)
     return found.reshape(-1, *found.shape[2:])
 
 
 def is_one_of(x: Any, dtype: Any, weak: bool, either: int) -> bool:
-    """Whether this is a number of a type, Python's or NumPy's, or maybe `either`."""
+    """Whether `x` is a number of this type: Python's if `weak`, of varying type if `either`."""
     if isinstance(x, Tracer):
         known = x.dtype, x._weak, x._either
         return not isinstance(x, ArrayTracer) and known == (dtype, weak, either)
@@ -356,7 +356,7 @@ def _is_perhaps(entry: Any) -> bool:
 
 
 def _there(entry: Any) -> list[Any]:
-    """An entry that may be missing, if it isn't."""
+    """An optional entry, if it is present, which is guarded; otherwise an empty list."""
     if not _is_perhaps(entry):
         return [entry]
     there = entry.there
@@ -371,7 +371,7 @@ def _may_be_missing(entries: Sequence[Any]) -> bool:
 
 
 def _rows_in(entry: Any) -> list[int]:
-    """Which results an entry is made of, in order."""
+    """The numbers of the results in an entry, in order."""
     if isinstance(entry, Row):
         return [entry.number]
     if isinstance(entry, Listed):
@@ -390,7 +390,7 @@ def _made(entry: Any, rows: Sequence[Sequence[Any]], k: int, last: dict[str, Tra
 
 
 class _Seen:
-    """What becomes of the values that one round has appended."""
+    """The description of the values that one round has appended."""
 
     def __init__(
         self, trace: Trace, before: Variables, after: Variables, lent: Lent, frame: FrameType
@@ -402,7 +402,7 @@ class _Seen:
         self.rows: dict[int, int] = {}
 
     def entry(self, held: Any, k: int, depth: int = 0, may_be_new: bool = True) -> Any:
-        """What becomes of an entry of a list or tuple."""
+        """The description of an entry of a list or tuple."""
         x = held[k]
         kind: Any = type(x)
         if isinstance(x, Tracer):
@@ -421,15 +421,15 @@ class _Seen:
         raise Refused
 
     def are_alike(self, entries: Sequence[Any]) -> bool:
-        """Whether what a round appends is numbers of one type, if they may be missing."""
+        """Whether the values that a round appends are numbers of one type, if some are optional."""
         values = [x.value if _is_perhaps(x) else x for x in entries]
         rows = [self.found.rows[x.number] for x in values if isinstance(x, Row)]
         kinds = {(type(x), x.dtype, x.shape) for x in rows}
         return not _may_be_missing(entries) or (len(rows) == len(values) and len(kinds) == 1)
 
     def _is_new(self, held: Any, k: int) -> bool:
-        """Whether an entry is the round's own: nothing else has it but variables that aren't read
-        any more."""
+        """Whether an entry is new in the round: only variables that aren't read any more refer to
+        it."""
         if id(held[k]) in self.seen:
             return False
         return holders(held, k) - held_by(self.frame, held[k]) <= _ALONE
@@ -466,12 +466,12 @@ class _Seen:
         return Row(number)
 
     def check(self) -> None:
-        """Whether an array that a round appends is in no variable after the next one, and isn't
-        appended there, too."""
+        """Check that an array that a round appends is in no variable after the next round, and
+        isn't appended there."""
         for x in self.found.rows:
             if not isinstance(x, ArrayTracer):
                 continue
-            # Where the next round finds it, and where the one before has left it
+            # What the next round finds in its place, and what the previous one has left in it
             gone = [self.before.get(path) for path in self.new.get(id(x), [])]
             made = [self.after.get(path) for path in self.old.get(id(x), [])]
             stays = any(y is not None and id(y) in self.new for y in gone)
@@ -482,11 +482,11 @@ class _Seen:
 
 
 def holders(held: Any, k: int) -> int:
-    """How many references there are to an entry, with the one that counting takes."""
+    """The number of references to an entry, including that of the count."""
     return sys.getrefcount(held[k])
 
 
-_ALONE = holders([[]], 0) + 1  # and the name that it has where it is looked at
+_ALONE = holders([[]], 0) + 1  # and the name by which it is tested
 
 
 def _by_path(found: Variables) -> dict[str, Tracer]:

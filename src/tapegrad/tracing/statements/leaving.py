@@ -1,14 +1,14 @@
-"""What a `for` statement goes through that may be left before it has come to its end.
+"""The iterable of a `for` statement that may be left before its end.
 
-    for k in range(100):                    k = 0, then step + 1
+    for k in range(100):              k = 0, then step + 1
         step = f(x) / slope(x)
         x = x - step
-        if abs(step) < 1e-9:                the round goes from here to here
+        if abs(step) < 1e-9:          a round goes from one evaluation of this test to the next
             break
 
-Its rounds are those of `turning.py`, from one time that the test is asked to the next. So the first
-entry is of no round: it is a traced one, too, of a number that is known. Where the first rounds
-don't come by the test there are a few such.
+Its rounds are those of `turning.py`, between two evaluations of the test. So the first entry
+belongs to no round: it is a traced number with a known value. There are a few such entries if the
+first iterations don't reach the test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tapegrad.tracing.tracers.tracer import stand_in
 
 
 class Leaving:
-    """What stands for such a statement's entries."""
+    """The replacement of such a statement's iterable."""
 
     def __init__(self, items: Items, sides: Sides, place: int) -> None:
         self._given = items, sides, place
@@ -40,18 +40,18 @@ class Leaving:
 
 
 class Entries:
-    """Hands them out. `given` is what a round is passed that is under way, behind so many that are
-    `done`, and which arrays are `lent` to it; it is `over` where the last round was made."""
+    """The iterator of the entries. `given` holds the arguments of the round under way, behind
+    `done` rounds; `lent` are the arrays lent to it; it is `over` when the last round was made."""
 
     def __init__(self, items: Items, sides: Sides, place: int) -> None:
         self.items, self._sides, self.place = items, sides, place
         self.given: Given | None = None
-        self._passed: Given | None = None  # the last that has had its entry
+        self._passed: Given | None = None  # the last one that has had its entry
         self.done, self.over = 0, False
-        self.guard: Guard | None = None  # on the latter
+        self.guard: Guard | None = None  # on `over`
         self.lent: Any = _NoneLent()
         self.is_shared = False
-        self._first = 0  # entries that were handed out before the test was asked
+        self._first = 0  # entries returned before the first test
 
     @property
     def may_be_rounds(self) -> bool:
@@ -59,7 +59,7 @@ class Entries:
 
     @property
     def left(self) -> int:
-        """How many there are behind those."""
+        """The number of entries behind those."""
         return len(self.items) - self._first
 
     def __iter__(self) -> Entries:
@@ -72,7 +72,7 @@ class Entries:
             raise StopIteration
         trace = current_trace()
         is_round = self.given is not None and self.given is not self._passed
-        if len(self.items) == self._first + (self.done if is_round else 0):  # there is none
+        if len(self.items) == self._first + (self.done if is_round else 0):  # no entry is left
             if is_round:
                 raise again_with(each_round(self._sides, self.place))
             if self.given is None:
@@ -81,15 +81,15 @@ class Entries:
             self._passed, step = self.given, self.given.step
             found = found_among(self.lent)
             return self.items.item(step._trace, step, self._first + self.done, found)
-        if trace is None or self._first == FIRST or self.given is not None:  # no test was asked
+        if trace is None or self._first == FIRST or self.given is not None:  # no test was reached
             raise again_with(self._traced_tests() or each_round(self._sides, self.place))
         step = stand_in(trace, Literal(np.int64(0)), np.int64(0))
         self._first += 1
         return self.items.item(trace, step, self._first - 1, found_among(self.lent))
 
     def _traced_tests(self) -> list[tuple[Any, int]]:
-        """The tests that leave the loop, as those whose plain truth is to be traced, if they
-        weren't: it may be another one later."""
+        """The notes that tests of plain values which leave the loop are traced, unless they are
+        already: they may have other values later."""
         flow, noted = self._sides.flow, self._sides.turning
         own = [o for o, e in flow.exits.items() if flow.iterator_of(e) == self.place]
         return [] if noted.issuperset(own) else [(noted, o) for o in own]

@@ -1,11 +1,11 @@
-"""Tests of what isn't traced, by which long loops are left.
+"""Tests of untraced values that end long loops.
 
-    while i < len(x):         %going = less(%i, 50)
-        h = f(h, x[i])  -->   loop(...)
+    while i < len(x):       %going = less(%i, 50)
+        h = f(h, x[i])  -->     loop(...)
         i += 1
 
-Where such a test stays in its loop time and again, and what the loop computes is traced, its truth
-is a traced one from then on, as if it had been asked of a traced value (`turning.py`).
+If such a test has continued its loop many times, and the loop computes traced values, the test is
+traced from then on, as if it were of a traced value (`turning.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 class _Tests:
-    """The tests of a frame by which loops are left, and how often they were reached in a row, from
-    which variable of the tape on."""
+    """The tests of a frame that leave loops, and for each the number of evaluations in a row, and
+    the first variable on the tape since then."""
 
     def __init__(self, frame: FrameType) -> None:
         self.sides = sides_of(frame.f_code)
@@ -40,8 +40,8 @@ class _Tests:
 
 
 def tested(a: Activation, x: Any) -> None:
-    """A conditional jump is about to ask for the truth of a value. If that isn't traced, but what
-    the loop computes is, and the loop is long, it is left by a traced test from then on."""
+    """A conditional jump is about to test a value. If the value isn't traced, but the loop is long
+    and computes traced values, the test is traced from then on."""
     if a.tests is None:
         a.tests = _Tests(a.frame)
     tests, jump, trace = a.tests, a.frame.f_lasti, current_trace()
@@ -60,14 +60,14 @@ def tested(a: Activation, x: Any) -> None:
         is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
         if not (is_long and may_begin(a, tests.sides, exit_)):
             return
-        # The trace will be made again, and goes on as that will: it finds all other such loops.
+        # The trace will be repeated, and continues so that it finds all other such loops.
         renounce([(tests.sides.turning, o) for o, e in tests.exits.items() if e.body == exit_.body])
     replace_at(operand_at(a.stack, 0), stand_in(trace, Literal(np.bool_(x)), np.bool_(x)))
 
 
 class _GivenUp:
-    """Raises where its truth is asked for. If the observer raised, it would see nothing any more,
-    and what handlers around the loop do would be done twice."""
+    """An object that raises an error when it is tested. An error raised by the observer itself
+    would end the observation, and handlers around the loop would run twice."""
 
     def __init__(self, error: Reconsidered) -> None:
         self._error = error
@@ -77,7 +77,7 @@ class _GivenUp:
 
 
 def _give_up(a: Activation, error: Reconsidered) -> None:
-    """The conditional jump that is about to run raises this."""
+    """Make the next conditional jump raise this error."""
     replace_at(operand_at(a.stack, 0), _GivenUp(error))
 
 

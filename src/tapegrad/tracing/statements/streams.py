@@ -1,14 +1,14 @@
-"""Numbers that are drawn ahead, where how many a program draws depends on values.
+"""Streams: random numbers drawn ahead, where the number of draws depends on values.
 
-    while abs(s) < b:                       d = [rng.normal() for _ in range(room)]
-        s = s + x * rng.normal()    -->     loop:  %z = window(%d, %at)
-                                                   %at = add(%at, 1)
+    while abs(s) < b:                d = [rng.normal() for _ in range(room)]
+        s = s + x * rng.normal() -->     loop:  %z = window(%d, %at)
+                                                %at = add(%at, 1)
 
-The place in the stream is a number that rounds carry, and that the sides of a branch may leave
-different, as if the program had it in a list. When a call is over, its generator gets the state
-back that it had, and draws what was used: so it is left where plain Python leaves it. A guard says
-that there were numbers enough; else the function is traced anew, with more. Where there are draws
-of several kinds, places are words of the generator's bits: see `tracing.draws.words`.
+The position in the stream is a loop-carried number, which the sides of a branch may merge, as if
+the program kept it in a list. At the end of a call, its generator is reset, and draws the numbers
+that were used: so it is left in the state of plain Python. A guard says that there were enough
+numbers; otherwise the function is retraced with more. If there are draws of several kinds,
+positions are words of the generator's bits: see `tracing.draws.words`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tapegrad.tracing.statements.drawing import Drawing, Notes
 from tapegrad.tracing.statements.framed import again_with
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
-FEWEST = 256  # places that are drawn ahead at the least,
+FEWEST = 256  # least number of positions drawn ahead
 GROWTH = (
     8,
     2,
-)  # how often as many if there aren't enough, also where they are words, which take long
-USED = 0.75  # of these at the most, in the call that is traced: so others have enough, too
+)  # growth if there aren't enough; the second for words, which take longer
+USED = 0.75  # at most this part in the traced call, so that others have enough, too
 
 
 class _Kind(NamedTuple):
-    """What a call draws at each place, the places behind it where there are several kinds, and
-    whether a draw is one of Python's numbers, or an array."""
+    """A kind of draw: its call, its result at each position, the next positions if there are
+    several kinds, and whether a draw is a Python number, or an array."""
 
     call: Drawn
     rows: Tracer
@@ -50,8 +50,8 @@ class _Kind(NamedTuple):
 
 
 class Stream:
-    """What a generator draws from now on in a trace. `notes` are those of the loop that begins
-    it."""
+    """The numbers that a generator draws from now on in a trace. `notes` are those of the loop in
+    which it begins."""
 
     def __init__(self, observer: Any, trace: Trace, generator: Any, notes: Notes) -> None:
         self._observer, self.trace, self.generator = observer, trace, generator
@@ -62,27 +62,27 @@ class Stream:
         self.ahead = Ahead(generator, room, by_words)
         self._kinds: list[_Kind] = []
         self._start = randomness.state_of(generator)
-        self.number = 0  # of its first entry among what was drawn
-        self._used = 0  # as of the state that the generator has
+        self.number = 0  # of its first entry among the draws
+        self._used = 0  # position of the generator's state
         observer.before_draw(generator)
         for known in observer.effects.owned.carried.values() if observer.effects else ():
-            known.add(id(self.cell))  # in the rounds under way it is new
+            known.add(id(self.cell))  # it is new in the rounds under way
 
     @property
     def at(self) -> Tracer:
-        """The place in it."""
+        """The position in the stream."""
         found: Tracer = self.cell[0]
         return found
 
     def give_up(self) -> NoReturn:
-        """Make the trace again without it."""
+        """Repeat the trace without the stream."""
         raise again_with(self._notes.so("never"))
 
     def draw(self, call: Drawn) -> Any:
-        """What stands for what a call draws."""
+        """The traced result of a draw."""
         self._check(self.ahead.room)
         kind = self._kind(call)
-        last = np.int64(self.ahead.room - 1)  # a loop that has none left ends: see `enough`
+        last = np.int64(self.ahead.room - 1)  # a loop without numbers ends: see `enough`
         at: Any = np.minimum(self.at, last)
         row: Any = Window(*entry_at(0, kind.rows.shape[1:]))(kind.rows, at)
         if kind.ends is None:
@@ -121,7 +121,7 @@ class Stream:
         return self._kinds[-1]
 
     def _goes_on(self, at: Any) -> None:
-        """The place is another one, which rounds carry and sides of branches leave."""
+        """Move to another position, which rounds carry and sides of branches merge."""
         o, cell = self._observer, self.cell
         if o.effects is not None:
             o.effects.to_own = o.effects.owned.is_carried(o, cell)
@@ -135,13 +135,13 @@ class Stream:
         cell[0] = at
 
     def _check(self, most: float) -> None:
-        """There are to be more numbers where those that were used are more than so many."""
+        """Repeat the trace with more numbers, if more than `most` were used."""
         at = self.at._read()[1]
         if at is not None and at > most:
             raise again_with(self._notes.more())
 
     def settle(self) -> None:
-        """No round is under way: the generator is where the program has left it."""
+        """Bring the generator to the program's state, when no round is under way."""
         at = self.at._read()[1]
         self._check(self.ahead.room)
         if at is None or at == self._used:
@@ -153,7 +153,8 @@ class Stream:
         self._used = int(at)
 
     def close(self) -> None:
-        """Something draws from the generator itself, which each call does anew, without a tape."""
+        """End the stream before an untraced draw from the generator, which each call makes anew,
+        without a tape."""
         if current_trace() is not self.trace or self._observer.apart is not None:
             self.give_up()
         self.settle()
@@ -161,7 +162,7 @@ class Stream:
         del self._observer.ahead[id(randomness.bits_of(self.generator))]
 
     def end(self) -> bool:
-        """The run is over. Whether each call is to draw so."""
+        """End the stream with the run. Returns whether later calls draw in this way."""
         self.settle()
         if self.at._trace is not self.trace:
             self._observer.reads.lost(type(self.generator).__name__)
@@ -174,8 +175,8 @@ class Stream:
 def stream_of(
     observer: Any, trace: Trace, generator: Any, traces: Sequence[Trace], rounds: Drawing | None
 ) -> Stream | None:
-    """The stream from which a draw comes, in a trace or in rounds of its loops; None where it is
-    an input by itself, or one with a row for each round."""
+    """The stream of a draw, in a trace or in rounds of its loops; None if the draw is an input by
+    itself, or one with a row for each round."""
     known: Stream | None = observer.stream_of(generator)
     if known is not None:
         if known.generator is not generator or (rounds is None and traces[-1] is not trace):

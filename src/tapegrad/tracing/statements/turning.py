@@ -1,17 +1,16 @@
-"""Python's own `while`, of which one round is traced for all.
+"""Python's `while`, of which one round is traced for all.
 
-    while abs(x * x - a) > 1e-9:            %going = greater(...)
-        x = 0.5 * (x + a / x)     -->       loop(most, %going, %x, %a, body, until=True)
+    while abs(x * x - a) > 1e-9:   %going = greater(...)
+        x = 0.5 * (x + a / x)  -->    loop(most, %going, %x, %a, body, until=True)
 
-The observer sees the program ask for the truth of a traced value in a test by which a loop is left.
-There a round begins, and it ends where the test is reached again: the frame hears that the
-condition holds as long as rounds are traced, in the way of `counted.py`, and then that it doesn't.
-So a round is what the program does from one time that it asks to the next, and the variables are
-what they were when it asked last, wherever in the loop the test stands. `while a and b` is left by
-one test, which asks for both; what is taken for granted of `b` is so where `a` holds.
+The observer sees the program test a traced value where the test may leave a loop. There a round
+begins, and it ends where the test is reached again: the frame is told that the condition holds
+while rounds are traced, as in `counted.py`, and then that it doesn't. So a round is the execution
+between two evaluations of the test, wherever in the loop that is, and the variables are those at
+the last one. `while a and b` has one test of both; guards of `b` apply where `a` holds.
 
-Where a round does more than that allows the trace is made again, with all rounds. So it is where
-the loop is left otherwise, unless none of its rounds on these values does that.
+If a round does more than that allows, the trace is repeated, and all rounds are made. The same
+holds if the loop is left in another way, unless no round does so for these values.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ Rounds = Generator[Any, Any, None]
 
 
 def asked(o: Any, x: Tracer, condition: Tracer, found: bool) -> bool | None:
-    """What the program hears that asks for the truth of a traced value; None if that is what it is,
-    and is guarded."""
-    frame = sys._getframe(4)  # this is called for the caller of what Python calls
+    """The truth value that the program gets for a traced value; None for its actual truth, which is
+    guarded."""
+    frame = sys._getframe(4)  # called for the caller of Python's __bool__
     a = getattr(frame.f_trace, "__self__", None)
     if not isinstance(a, Activation) or a.o is not o or a.frame is not frame:
         return None
@@ -91,19 +90,19 @@ def asked(o: Any, x: Tracer, condition: Tracer, found: bool) -> bool | None:
 
 
 def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: bool) -> bool | None:
-    """A loop begins here, if its rounds may be traced once."""
+    """Begin a loop here, if one round may be traced for all."""
     flow, trace, around = sides.flow, current_trace(), a.turning
     exit_ = flow.exit_of(jump)
     if exit_ is None or trace is None:
         return None
-    is_idle = found is not exit_.stays  # no round here, but in other rounds of the loop around
+    is_idle = found is not exit_.stays  # no round here, but in other rounds of an outer loop
     if is_idle and not (trace.in_frame and jump in sides.both and flow.leads_on(jump) is None):
         return None
     if not may_begin(a, sides, exit_) or (around is not None and around.may_leave(jump)):
         return None
     going, before = condition if exit_.stays else ew.logical_not(condition), a.asked
     a.asked = None
-    if flow.leads_on(jump) is not None:  # the test behind it is the one
+    if flow.leads_on(jump) is not None:  # the test behind it decides
         trace.holds = None if is_idle else going
         trace_stored(a.frame, jump, trace)
         operand = to_operand(trace, condition)[0]
@@ -121,13 +120,14 @@ def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: boo
 
 
 def _changes(a: Activation) -> tuple[int, int] | None:
-    """How much has been changed: a test that others decide to ask may change nothing."""
+    """Counts of changes: a test that is evaluated depending on others must not change anything."""
     effects = a.o.effects
     return None if effects is None else (effects.count, len(effects.written))
 
 
 def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
-    """Take the guard on an operand from the tape, if it is the only one behind so many."""
+    """Remove the guard on an operand from the tape, if it is the only one after the first
+    `count`."""
     guards = trace.builder.guards
     if [guard.operand for guard in guards[count:]] != [operand]:
         return False
@@ -136,7 +136,7 @@ def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
 
 
 def may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
-    """Whether a loop that is left by this test may be traced for one round."""
+    """Whether a loop that this test leaves may be traced for one round."""
     flow, trace = sides.flow, current_trace()
     if trace is None or trace.idle or not exit_.places.isdisjoint(sides.unrolled):
         return False
@@ -150,7 +150,7 @@ def may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
 
 
 def _entries(a: Activation, flow: Flow, exit_: Exit) -> Entries | None:
-    """What a `for` statement goes through, if its rounds may be traced once."""
+    """The iterator of a `for` statement, if one round may be traced for all."""
     place = flow.iterator_of(exit_)
     if place is None:
         return None
@@ -159,7 +159,7 @@ def _entries(a: Activation, flow: Flow, exit_: Exit) -> Entries | None:
 
 
 class Turning:
-    """A loop of which a frame makes a round that is traced for all."""
+    """A loop of which a frame makes one round, which is traced for all."""
 
     def __init__(
         self, a: Activation, sides: Sides, jump: int, exit_: Exit, trace: Trace, going: Tracer
@@ -169,9 +169,9 @@ class Turning:
         self.trace = trace
         self._steps = self._made(going)
         self.entries = _entries(a, sides.flow, exit_)
-        self._is_inside = False  # whether the frame has come to the loop itself
-        self._other: int | None = None  # the last test that leaves it, too
-        # In a round: the tests before its last, if they hold, and how many guards there were then
+        self._is_inside = False  # whether the frame has entered the loop itself
+        self._other: int | None = None  # the last other test that leaves it
+        # In a round: the tests before its last, and the number of guards after them
         self._holds: Any = None
         self._guards = 0
         self._changes: tuple[int, int] | None = None
@@ -184,7 +184,8 @@ class Turning:
         return self._next(lambda: next(self._steps))
 
     def asked(self, jump: int, condition: Tracer, found: bool) -> bool | None:
-        """What the program hears that asks this in a round."""
+        """The truth value that the program gets for a test in a round; None if the test isn't the
+        loop's."""
         flow, last = self.sides.flow, jump
         while last not in self.exit.places:
             following = flow.leads_on(last)
@@ -211,7 +212,7 @@ class Turning:
         return own.stays if stays == self.exit.stays else not own.stays
 
     def _soften(self) -> None:
-        """What is taken for granted of a test is so where those before it hold."""
+        """Weaken the guards of a test to calls in which the tests before it hold."""
         trace, guards = current_trace(), _guards()
         assert trace is not None
         for k in range(self._guards, len(guards)):
@@ -222,8 +223,8 @@ class Turning:
             guards[k] = replace(guard, operand=other)
 
     def _next(self, step: Callable[[], Any]) -> bool:
-        """Which way the frame goes: where it makes a round, or makes the rest of the last one
-        behind which there is no entry, that is to stay."""
+        """Advance the trace. Returns the truth value for the frame: it continues the loop for
+        another round, or to make the rest of the last one, behind which there is no entry."""
         try:
             step()
         except StopIteration:
@@ -235,7 +236,7 @@ class Turning:
         return self.exit.stays
 
     def _left(self) -> bool:
-        """Which way the frame goes behind the loop, both of which may be sides of a branch."""
+        """The truth value for the frame behind the loop. Both may be sides of a branch."""
         a, entries, effects = self.activation, self.entries, self.activation.o.effects
         if entries is None:
             return not self.exit.stays
@@ -245,7 +246,7 @@ class Turning:
         return self.exit.stays if entries.over else not self.exit.stays
 
     def passes(self, offset: int) -> None:
-        """The frame is about to run an instruction."""
+        """Note that the frame is about to run an instruction."""
         if offset in self.exit.body:
             self._is_inside = True
         elif self._is_inside:
@@ -256,19 +257,19 @@ class Turning:
             raise again_with(each_round(self.sides, self.jump))
 
     def leaves_too(self, jump: int) -> bool:
-        """Whether a test that was asked leaves the loop, as its own does."""
+        """Whether a test leaves the loop as its own test does; it is remembered."""
         leaves = self.may_leave(jump)
         if leaves:
             self._other = jump
         return leaves
 
     def may_leave(self, jump: int) -> bool:
-        """Whether this is a test by which the loop is left, too."""
+        """Whether another test leaves the loop, too."""
         exit_ = self.sides.flow.exit_of(jump)
         return exit_ is not None and exit_.body == self.exit.body
 
     def end(self) -> None:
-        """The frame leaves the loop by no test."""
+        """End the round: the frame leaves the loop by no test."""
         self.activation.turning = self.around
         self._steps.close()
         self.trace.unfinished = TraceError(
@@ -276,7 +277,8 @@ class Turning:
         )
 
     def _made(self, going: Tracer) -> Rounds:
-        """Waits while the frame makes a round, and ends when it has made the last."""
+        """A generator that waits while the frame makes each round, and ends when it has made the
+        last."""
         frame, place, trace = self.frame, self.jump, self.trace
         name, src = frame.f_code.co_name, user_source()
         lent, growing = Lent(frame, place, trace), Growing(frame, place)
@@ -339,7 +341,8 @@ def _guards() -> list[Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Turned(InFrame):
-    """Rounds that a frame makes until a test says otherwise: `going` says whether there is one."""
+    """Rounds that a frame makes until a test ends them. `going` is the condition of the next
+    round."""
 
     going: Any
     entries: Entries | None
@@ -358,7 +361,8 @@ class Turned(InFrame):
             effects.loose.append((note, arrays, len(effects.written)))
 
     def first(self, steps: Any) -> Generator[Any, Any, tuple[Round, bool]]:
-        """The round, and whether the test at its end was asked for all that it asks."""
+        """Trace the round. Returns it, and whether all parts of the test at its end were
+        evaluated."""
         self.asked_all.clear()
         round_ = yield from self.made(steps)
         return round_, all(self.asked_all)
@@ -380,8 +384,8 @@ class Turned(InFrame):
         return [going]
 
     def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
-        """The loop, which is recorded. Where its number of rounds is the same at each call it needs
-        no condition."""
+        """Record the loop. If its number of rounds is the same at each call, it needs no
+        condition."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
         _, *operands = self.operands(leaves, round_, self.done)
@@ -419,8 +423,8 @@ class Turned(InFrame):
     def _growing(
         self, leaves: Sequence[Any], round_: Round, given: list[Any], most: int | None, trace: Trace
     ) -> Looped:
-        """The same where lists grow in it: by as many rounds as there is room for, of which a call
-        says how many it makes; or by a number that is taken for granted."""
+        """Record a loop in which lists grow: with a maximal number of rounds, of which a number
+        that varies between calls is made; or with a guarded number."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, _ = self.body(round_)
         until = replace(body, outputs=(*body.outputs, going.operand))
@@ -443,7 +447,7 @@ class Turned(InFrame):
         return found._replace(made=np.arange(room) < rounds) if varies else found
 
     def _while_drawing(self, until: Tape, changed: Sequence[int]) -> Tape:
-        """The same, where a loop that has used up what was drawn ahead ends."""
+        """The body of a loop that ends when it has used up the numbers drawn ahead."""
         rooms = {id(stream.at): stream.ahead.room for stream in streams()}
         builder, going = Builder.after(until, until.name), until.outputs[-1]
         for k, out in zip(changed, until.outputs, strict=False):
@@ -454,7 +458,7 @@ class Turned(InFrame):
         return replace(until, calls=tuple(builder.calls), outputs=(*until.outputs[:-1], going))
 
     def _end(self, more: Tracer, trace: Trace) -> None:
-        """The loop has come to its end: `more` says whether its test would go on."""
+        """End the loop; `more` is whether its test would continue it."""
         if self.entries is None:
             what = "whether there are more rounds than there is room for"
             trace.guard(more, False, what, self.src, fixed=True)
@@ -467,8 +471,7 @@ class Turned(InFrame):
 
 
 def _is_known(body: Tape, start: Sequence[Any]) -> bool:
-    """Whether the condition in a loop's rounds depends on nothing but numbers that are known, where
-    it starts from these."""
+    """Whether the condition of a loop with these initial values depends only on known numbers."""
     step, *inputs = body.inputs
     carried = {k for k, x in enumerate(start) if isinstance(x, Literal)}
     while True:

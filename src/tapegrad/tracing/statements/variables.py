@@ -1,7 +1,7 @@
-"""The traced values in a frame's variables, and what tracers stand for.
+"""The traced values in a frame's variables, and the state of tracers.
 
-A loop whose round is traced once carries what its frame's variables hold. Those are looked through,
-with the lists, tuples and dicts in them, for tracers; all else must stay what it is.
+A loop of which one round is traced carries the values of its frame's variables. These, and the
+lists, tuples and dicts in them, are searched for tracers; all other values must stay unchanged.
 """
 
 from __future__ import annotations
@@ -41,41 +41,42 @@ _STATE = ("_aval", "_chain", "_doubt", "_may_alias", "_operand", "_ordered", "_r
 
 
 class Stands:
-    """Stands for a list in the variable that held it: what an array holds, which rounds carry."""
+    """The proxy of a list, in the variable that held it. Rounds carry its `array`."""
 
     array: Tracer
 
 
 @dataclass
 class Variables:
-    """What a frame's variables hold, in the order of `paths`: `tracers`; and, by path, what all of
-    it is like but for which traced values these are."""
+    """The values of a frame's variables: `tracers`, in the order of `paths`; and `shape`, by path,
+    which describes all values except which traced values these are."""
 
     tracers: list[Tracer] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     shape: dict[str, Any] = field(default_factory=dict)
-    seen: dict[int, tuple[str, Any]] = field(default_factory=dict)  # objects by id, which are held
-    growing: Sequence[Any] = ()  # lists, in which isn't looked: see `tracing.statements.growing`
-    kept: set[int] = field(default_factory=set)  # tracers, by position, that are what they were
-    written: set[int] = field(default_factory=set)  # and those that were written to
-    # The containers that were looked into, and where each part of them stands: by id, and by path
+    seen: dict[int, tuple[str, Any]] = field(default_factory=dict)  # objects by id, kept alive
+    growing: Sequence[Any] = ()  # lists that aren't searched: see `tracing.statements.growing`
+    kept: set[int] = field(default_factory=set)  # positions of unchanged tracers
+    written: set[int] = field(default_factory=set)  # positions of those that were written to
+    # The ids of searched containers, and the place of each of their parts by path
     containers: set[int] = field(default_factory=set)
     places: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    fills: bool = False  # whether there is a `deque` among them that has room for more
+    fills: bool = False  # whether one is a `deque` that isn't full
 
     @property
     def words(self) -> list[str]:
-        """The paths as names."""
+        """The paths as identifiers."""
         return [re.sub(r"\W+", "_", path).strip("_") for path in self.paths]
 
     def first(self, x: Any, path: str) -> str:
-        """The path by which an object was seen first."""
+        """The path at which an object was seen first."""
         return self.seen.setdefault(id(x), (path, x))[0]
 
     def take_the_place_of(
         self, given: Sequence[Any], others: Sequence[Variables]
     ) -> collections.Counter[int]:
-        """These stand for what is given. How often they, and others, hold what they do, by id."""
+        """Give the tracers the state of those in `given`. Returns the number of references to each
+        object from these variables and `others`, by id."""
         for x, start in zip(self.tracers, given, strict=True):
             become(x, start)
         found: collections.Counter[int] = collections.Counter()
@@ -85,8 +86,8 @@ class Variables:
         return found
 
     def note_kept(self, before: Variables, given: Sequence[Any], kept: Sequence[Tracer]) -> None:
-        """Which of these are what they were `before`, when they stood for what was `given`, and
-        which were written to. What they stood for outside of the round is `kept`."""
+        """Record which tracers are unchanged since `before`, when they had the state of `given`,
+        and which were written to. `kept` is their state outside of the round."""
         now = {path: k for k, path in enumerate(self.paths)}
         for x, start, was, path in zip(before.tracers, given, kept, before.paths, strict=True):
             k = now.get(path, -1)
@@ -98,8 +99,8 @@ class Variables:
                 self.written.add(k)
 
     def trades(self, before: Variables, rounds: int) -> bool:
-        """Whether some of these, in which others may look, trade places from round to round, or are
-        handed on for more than so many: where each is in the end is told by their number."""
+        """Whether mutable objects trade places between rounds, or are handed on through `rounds`
+        variables or more: their final places depend on the number of rounds."""
         moved: dict[str, str] = {}
         for key, (path, x) in self.seen.items():
             was = before.seen.get(key, (path, x))[0]
@@ -114,7 +115,7 @@ class Variables:
         return False
 
     def leave(self, ends: Sequence[Any], trace: Trace) -> None:
-        """The tracers stand for these values from now on, but for those that never changed."""
+        """Give the tracers these final values, except those that never changed."""
         for k, (x, end) in enumerate(zip(self.tracers, ends, strict=True)):
             if k in self.kept and x._trace.alive:
                 continue
@@ -125,7 +126,7 @@ class Variables:
 
 
 def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
-    """An UnsupportedError if a round's write to an array would be seen by others."""
+    """Raise an UnsupportedError if other objects would see a round's write to an array."""
     if not stays:
         raise UnsupportedError(
             f"a round writes to {path} and then lets it be another array{at_line()}"
@@ -136,11 +137,12 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
         )
 
 
-# ---- where
+# ---- places
 
 
 def place_of(frame: FrameType, iterator: Any) -> int | None:
-    """The `for` statement that asks this iterator for its next entry; None if it is none."""
+    """The `for` statement that is requesting the next entry of this iterator; None if it is
+    none."""
     code, at = frame.f_code, frame.f_lasti
     if not code.co_flags & inspect.CO_OPTIMIZED or dis.opname[code.co_code[at]] != "FOR_ITER":
         return None
@@ -153,7 +155,7 @@ def place_of(frame: FrameType, iterator: Any) -> int | None:
 
 
 class _Variable(NamedTuple):
-    """A variable that holds something: its name, its number, and its cell if it has one."""
+    """A variable with a value: its name, its number, its cell if it has one, and the value."""
 
     name: str
     number: int
@@ -172,21 +174,21 @@ def _contents(frame: FrameType, place: int) -> Iterator[_Variable]:
     for k, name in enumerate(names):
         x = frames.local(address, k) if described else known.get(name, frames.MISSING)
         if type(x) is CellType and name in cells:
-            with contextlib.suppress(ValueError):  # nothing is in it yet
+            with contextlib.suppress(ValueError):  # an empty cell
                 yield _Variable(name, k, x, x.cell_contents)
         elif x is not frames.MISSING and (k in live or name in cells):
             yield _Variable(name, k, None, x)
 
 
 def own(frame: FrameType, place: int) -> Iterator[_Variable]:
-    """Those that belong to this call alone, so that they may be set."""
+    """The variables that belong to this call only, so that they may be set."""
     if frames.is_described():
         free = frame.f_code.co_freevars
         yield from (x for x in _contents(frame, place) if x.name not in free)
 
 
 def filled(frame: FrameType, place: int) -> list[list[Any]]:
-    """The lists on the frame's stack that a round of this `for` statement appends to."""
+    """The lists on the frame's stack to which a round of this `for` statement appends."""
     flow = flow_of(frame.f_code)
     found = sorted(flow.filled(place)) if frames.is_described() else []
     address = frames.address_of(frame)
@@ -194,7 +196,7 @@ def filled(frame: FrameType, place: int) -> list[list[Any]]:
 
 
 def putting(frame: FrameType, place: int) -> list[Callable[[Any], None]]:
-    """What puts others in the places of these lists."""
+    """The setters of these places on the stack."""
     address = frames.address_of(frame)
     found = sorted(flow_of(frame.f_code).filled(place)) if frames.is_described() else []
     return [partial(frames.replace, address + frames.top_of(k + 1)) for k in found]
@@ -210,8 +212,8 @@ def put_in(frame: FrameType, variable: _Variable, x: Any) -> None:
 def trace_numbers(
     frame: FrameType, place: int, before: Variables, after: Variables, trace: Trace
 ) -> None:
-    """Let plain numbers be traced ones from now on that are others `after` a round than `before`:
-    so the next round carries them."""
+    """Trace the plain numbers that differ `before` and `after` a round, so that the next round
+    carries them."""
     changed = {
         path
         for path, (kind, *now) in after.shape.items()
@@ -226,8 +228,7 @@ def trace_numbers(
 
 
 def trace_stored(frame: FrameType, place: int, trace: Trace) -> None:
-    """Let the plain numbers be traced ones that a round of a `for` statement may set, in tuples,
-    too."""
+    """Trace the plain numbers that a round of a `for` statement may set, also in tuples."""
     stored = stored_by(frame, place)
     for variable in own(frame, place):
         if variable.number in stored:
@@ -247,7 +248,7 @@ def _trace_number(frame: FrameType, variable: _Variable, trace: Trace) -> None:
 
 
 def _traced(x: Any, trace: Trace) -> Any:
-    """A plain number as a traced one; a tuple with such in their places."""
+    """A plain number as a traced one; a tuple with its numbers traced."""
     named = isinstance(x, tuple) and hasattr(type(x), "_make") and not getattr(x, "__dict__", None)
     if type(x) is tuple or named:
         parts = [_traced(part, trace) for part in x]
@@ -261,9 +262,9 @@ def _traced(x: Any, trace: Trace) -> Any:
 
 
 class Lent:
-    """Plain arrays in a frame's variables, which are traced ones while it makes the rounds of a
-    loop: so the loop's number is an index of them, and they can be written to. What shows a part of
-    an array, and is to be set by rounds, is an array of its own meanwhile: so these carry it."""
+    """Plain arrays in a frame's variables, traced while the frame makes the rounds of a loop: so
+    the step can index them, and they can be written to. A variable that rounds set, and that holds
+    a view, holds an array of its own meanwhile, which rounds can carry."""
 
     def __init__(self, frame: FrameType, place: int, trace: Trace) -> None:
         self._frame, self._place = frame, place
@@ -285,7 +286,7 @@ class Lent:
             put_in(frame, variable, tracer)
 
     def tracer_of(self, x: np.ndarray) -> Tracer | None:
-        """What stands for an array, if it is one of these."""
+        """The tracer of a plain array, if it is one of these."""
         return next((t for t, plain, _, _ in self._lent.values() if plain is x), None)
 
     def _lend_view(self, variable: _Variable) -> None:
@@ -302,18 +303,18 @@ class Lent:
 
     @property
     def are_written(self) -> bool:
-        """Whether something was written to that views among these would show."""
+        """Whether an array was written to that a view among these would show."""
         return any(
             alone._version or root._version != version
             for _, alone, (_, root, version) in self._views.values()
         )
 
     def has(self, x: Tracer) -> bool:
-        """Whether this stands for such an array."""
+        """Whether `x` is the tracer of such an array."""
         return id(x) in self._lent or id(x) in self._views
 
     def give_back(self) -> None:
-        """Let those be plain again that nothing was written to, and views be views."""
+        """Put back plain arrays that weren't written to, and views."""
         same = {k for k, (_, alone, known) in self._views.items() if alone._operand is known[0]}
         for k in same:
             become(self._views[k][1], self._views[k][0])
@@ -334,8 +335,8 @@ class Lent:
 
 
 def renew(frame: FrameType, place: int, start: Variables, end: Variables) -> bool:
-    """Let variables hold other objects than arrays that others held at the start, elsewhere: rounds
-    before the last have made what they hold at the end. Whether that could be done."""
+    """Replace arrays in variables that hold arrays which others held at the start: rounds before
+    the last have made their final values. Returns whether it was possible."""
     new: dict[int, Tracer] = {}
     known = {variable.name: variable for variable in own(frame, place)}
     for k, (x, path) in enumerate(zip(end.tracers, end.paths, strict=True)):
@@ -353,14 +354,14 @@ def renew(frame: FrameType, place: int, start: Variables, end: Variables) -> boo
 
 
 def is_private(frame: FrameType, variable: _Variable) -> bool:
-    """Whether a variable, which isn't in a cell, holds what nothing else does."""
-    known = frames.names_of(frames.address_of(frame))  # once somebody has asked for it
+    """Whether only a variable, without a cell, refers to its value."""
+    known = frames.names_of(frames.address_of(frame))  # if anyone has requested it
     shown = type(known) is dict and known.get(variable.name) is variable.value
     return variable.cell is None and _references(variable) <= _ALONE + shown
 
 
 def held_by(frame: FrameType, x: Any) -> int:
-    """How many of the frame's own variables hold this, whether they are read later or not."""
+    """The number of the frame's local variables that hold `x`, read later or not."""
     if not frames.is_described():
         return 0
     address = frames.address_of(frame)
@@ -368,22 +369,22 @@ def held_by(frame: FrameType, x: Any) -> int:
 
 
 def _references(variable: _Variable) -> int:
-    """How many references there are to what a variable holds, with those that counting takes."""
+    """The number of references to a variable's value, including those of the count."""
     return sys.getrefcount(variable.value)
 
 
 _ALONE = _references(_Variable("", 0, None, np.empty(0))) + 1  # and the frame's
 
 
-# ---- what
+# ---- values
 
 
 def variables(
     frame: FrameType, place: int, growing: Sequence[Any] = (), inner: Trace | None = None
 ) -> Variables:
-    """What the frame's variables hold that are read from this place on, but for what is in lists
-    that are `growing`, or in containers that the rounds of the loop don't look at. In a round that
-    `inner` has traced, what it has made is carried on."""
+    """The values of the frame's variables that are read from this place on, without those in
+    `growing` lists, and in containers that the loop doesn't touch. If `inner` has traced a round,
+    the values that it has made are carried on."""
     found = Variables(growing=growing)
     touched = flow_of(frame.f_code).touched(place)
     for variable in _contents(frame, place):
@@ -427,7 +428,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         found.shape[path] = "list", found.first(x, path)
         _look(found, path, x.array, inner, depth)
         return
-    elif id(x) in found.containers:  # what it holds has been looked at
+    elif id(x) in found.containers:  # it was searched already
         found.shape[path] = kind, found.first(x, path)
         return
     elif depth < _DEEP and (parts := _parts_of(x)) is not None:
@@ -444,20 +445,20 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
 
 
 def _parts_of(x: Any) -> Parts | None:
-    """What a container holds, and an object that the run has made."""
+    """The parts of a container, or of an object that the run has made."""
     return parts_of(x) if not is_open(type(x)) or is_made_here(x) else None
 
 
 def is_apart(x: Tracer) -> bool:
-    """Whether nothing is known to share memory with it that it shows a part of."""
+    """Whether an array is no view, and has no doubts about its memory."""
     return x._root is None and not x._doubt and not x._may_alias
 
 
-# ---- what tracers stand for
+# ---- state of tracers
 
 
 def revive(x: Tracer, other: Tracer) -> None:
-    """`x`, whose trace has ended, stands for what `other` does; if it is a view it stays one."""
+    """Give `x`, whose trace has ended, the state of `other`. A view remains a view."""
     if x._root is None:
         become(x, other)
     else:
@@ -465,12 +466,12 @@ def revive(x: Tracer, other: Tracer) -> None:
 
 
 def copied(found: Variables) -> list[Any]:
-    """Other tracers that stand for the same."""
+    """Copies of the tracers, with their present state."""
     return [state_of(x) for x in found.tracers]
 
 
 def state_of(x: Tracer) -> Tracer:
-    """Another tracer that stands for what this one stands for now."""
+    """Another tracer with the present state of `x`."""
     other: Tracer = object.__new__(type(x))
     for name in (*_STATE, "_value", "_version"):
         setattr(other, name, getattr(x, name))
@@ -479,7 +480,7 @@ def state_of(x: Tracer) -> Tracer:
 
 
 def become(x: Tracer, other: Tracer) -> None:
-    """`x` stands for what `other` stands for."""
+    """Give `x` the state of `other`."""
     set_class(x, type(other))
     for name in _STATE:
         setattr(x, name, getattr(other, name))

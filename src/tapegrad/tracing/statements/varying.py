@@ -1,15 +1,16 @@
-"""Lists of which each call says how long they are: those that a branch has appended to.
+"""Lists whose length differs between calls, since a branch appends to them.
 
-    for v in x:                        loop(n, %there, %ys, %x, body)
-        if v > 0:                      selected = ys[there]
-            out.append(f(v))    -->
-    np.mean(out), len(out)             np.mean(selected), len(selected)
+    for v in x:                      loop(n, %there, %ys, %x, body)
+        if v > 0:                    selected = ys[there]
+            out.append(f(v))  -->
+    np.mean(out), len(out)           np.mean(selected), len(selected)
 
-Such a list has the elements of an array that a mask selects. In its place a variable holds an
-object that is none, and does what is proven; `frontend/python/appended.py` sees to it that nobody
-else gets it. A list that is made of it is another array with another mask:
+The entries of such a list are the elements of an array that a mask selects. A variable holds a
+proxy of the list, which is no list, and supports the operations below;
+`frontend/python/appended.py` keeps it from all others. A list derived from it is another array with
+another mask:
 
-    out[1:]           ys[there & (rank >= 1)]       rank: how many entries stand before one
+    out[1:]           ys[there & (rank >= 1)]       rank: the number of entries before one
     out.append(v)     concatenate([ys, [v]])[concatenate([there, [True]])]
 """
 
@@ -32,16 +33,16 @@ from tapegrad.tracing.statements.growing import is_one_of
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
-MOST = 100_000  # rounds of a loop whose number is traced
+MOST = 100_000  # rounds of a loop with a traced number
 
 Note = tuple[set[int], int]
 Varying = tuple[Items, Count]
 
 
 class VaryingList:
-    """Stands for a list of numbers, one at the least: Python's, if these are weak, or each maybe if
-    `either`. Its `entries` are those of an array that a mask selects. Where it is asked for
-    anything else, the trace is made again with a note."""
+    """The proxy of a nonempty list of numbers: Python's if `weak`, of varying type if `either`. Its
+    `entries` are the elements of an array that a mask selects. Any other operation repeats the
+    trace, with a note."""
 
     def __init__(self, entries: Any, weak: bool, either: int, note: Note) -> None:
         self.entries, self.weak, self.either, self._note = entries, weak, either, note
@@ -58,22 +59,23 @@ class VaryingList:
 
     @property
     def _type(self) -> tuple[Any, bool, int]:
-        """Of which type all entries are."""
+        """(dtype, weak, either) of all entries."""
         return self.entries.dtype, self.weak, self.either
 
     @property
     def whole(self) -> Any:
-        """The entries of all rounds, with the first one for those that aren't there."""
+        """The entries of all rounds, with the first present one in the place of those that are
+        absent."""
         return self.entries._whole
 
     @property
     def mask(self) -> Any:
-        """Which of them are there."""
+        """The mask of the present ones."""
         return self.entries._selection.mask
 
     @property
     def bound(self) -> int:
-        """What the size of an integer among them doesn't exceed, at later calls either."""
+        """A bound on the absolute values of integer entries, valid at later calls too."""
         return bound(np.max(np.abs(self.whole)))
 
     @property
@@ -91,12 +93,12 @@ class VaryingList:
         return as_either(stand_in(x._trace, operand, value, weak=self.weak), self.either)
 
     def rows(self, fill: Any) -> Any:
-        """The entries of all rounds, with `fill` for those that aren't there."""
+        """The entries of all rounds, with `fill` in the place of those that are absent."""
         return np.where(self.mask, self.whole, fill)
 
     def items(self) -> Varying | None:
-        """What a loop goes through, for as many rounds as a call says; None where that isn't
-        known."""
+        """The entries for a loop, and the number of its rounds, which varies between calls; None if
+        it is unknown."""
         most = len(self.whole)
         if most > MOST or not self.kind:
             return None
@@ -124,7 +126,7 @@ class VaryingList:
         return [] if found is None else found
 
     def _become(self, x: Any) -> None:
-        """This list has the entries of another one now."""
+        """Take over the entries of another list."""
         if type(x) is not VaryingList:
             self.give_up()
         self.entries = x.entries
@@ -150,7 +152,7 @@ class VaryingList:
         self._become(self._selecting(column, self.mask))
 
     def _within(self, k: slice) -> Any:
-        """Which of the entries, by how many stand before them, are in a slice."""
+        """The mask of the entries in a slice, by the number of entries before each."""
         rank, step = self.entries._ranks(), 1 if k.step is None else k.step
         if type(step) is not int or step < 1 or not all(map(_is_place, (k.start, k.stop))):
             self.give_up()
@@ -161,7 +163,7 @@ class VaryingList:
         return found if step == 1 else found & ((rank - first) % step == 0)
 
     def _counted(self, k: Any) -> Any:
-        """A place in a slice, which counts from the end if it is negative."""
+        """A bound of a slice, counted from the start."""
         if isinstance(k, Tracer):
             return np.where(k < 0, np.maximum(k + self._length(), 0), k)
         return k if k >= 0 else np.maximum(k + self._length(), 0)
@@ -221,7 +223,7 @@ class VaryingList:
         self._become(self.sorted())
 
     def sorted(self) -> Any:
-        """A new list of the entries in order; NaN is in none."""
+        """A new list of the entries in ascending order; NaN is refused."""
         found = self.entries._sorted() if self.kind else None
         return self.give_up() if found is None else VaryingList(found, *self._type[1:], self._note)
 
@@ -241,7 +243,7 @@ class VaryingList:
         return _as_number(np.sum(self.mask & (self.whole == x)), len(self.whole))
 
 
-# What is called on such a list, with so many arguments
+# Supported methods of such a list, with the numbers of their arguments
 METHODS: dict[str, Sequence[int]] = {
     **dict.fromkeys(("append", "extend", "index", "count"), (1,)),
     **dict.fromkeys(("copy", "reverse", "sort"), (0,)),
@@ -264,7 +266,7 @@ for _name in ("__repr__", "__lt__", "__le__", "__gt__", "__ge__", "__ne__", "__r
 
 
 def _as_number(x: Any, most: int) -> Any:
-    """An integer, which isn't larger than this, as one of Python's."""
+    """An integer whose absolute value is at most `most`, as a Python number."""
     operand, value = x._read()
     x._trace.bounds[operand] = -most, most
     return stand_in(x._trace, operand, value, weak=True)
@@ -277,8 +279,8 @@ def _is_place(k: Any) -> bool:
 
 
 class VaryingIterator:
-    """What a loop is about to go through: the entries of a list, or of several things, among which
-    there are such lists. Its `items` say which, for as many rounds as a call says."""
+    """The iterator over such a list, or over several iterables among which there are such lists.
+    `items` returns the entries and the number of rounds, which varies between calls."""
 
     def __init__(self, items: Callable[[], Varying | None], given: Sequence[VaryingList]) -> None:
         self._items, self._given = items, given
@@ -286,7 +288,7 @@ class VaryingIterator:
 
     def items(self) -> Varying | None:
         if any(x.entries is not y for x, y in zip(self._given, self._begun, strict=True)):
-            self.__next__()  # the list is another one by now
+            self.__next__()  # the list has changed
         return self._items()
 
     def __iter__(self) -> VaryingIterator:
@@ -337,7 +339,7 @@ def _reversed(given: Sequence[VaryingList], x: Any) -> Any:
     return VaryingIterator(lambda: x[::-1].items(), given)
 
 
-# What makes an iterator of such lists, and of others, so many together
+# Functions that make iterators of such lists, and their numbers of arguments
 MAKING: dict[Any, tuple[Callable[..., Any], int, int]] = {
     zip: (_zip, 1, 8),
     enumerate: (_enumerate, 1, 2),
@@ -350,8 +352,8 @@ _NO_OPTIONS: Sequence[Any] = ({}, {"strict": False})
 
 
 def making(f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """What is called in the place of what makes an iterator of these, some of which are such lists;
-    None where it isn't known."""
+    """The replacement of a function that makes an iterator, for arguments with such lists; None if
+    it is unknown."""
     known = next((found for one, found in MAKING.items() if one is f), None)
     given = [x for x in args if type(x) is VaryingList]
     if known is None or not known[1] <= len(args) <= known[2]:
