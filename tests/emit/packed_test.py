@@ -90,7 +90,7 @@ def kernel(lines: list[str], parameters: list, names: dict[str, Any] | None = No
     return names["products"], parameters
 
 
-def run(calls: list[tuple[str, list[Matrix], tuple[int, ...]]]) -> None:
+def run(calls: list[tuple[str, list[Matrix], tuple[Any, ...]]]) -> None:
     """Call products of matrices, and of sizes."""
     lines, names = [], {}
     arrays: dict[int, np.ndarray] = {}
@@ -238,8 +238,10 @@ def test_rows_have_the_same_bits_however_many_there_are(dtype):
         np.testing.assert_array_equal(whole.array, parts.array)
 
 
+@pytest.mark.parametrize("known", [(), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("registers", PROCESSORS)
-def test_sizes_that_are_known_late(monkeypatch, registers):
+def test_sizes_that_are_known_late(monkeypatch, registers, known):
+    """All of them, the rows alone, and none."""
     monkeypatch.setattr(blocks, "registers", lambda: registers)
     rng = np.random.default_rng(0)
     calls, checks = [], []
@@ -252,7 +254,8 @@ def test_sizes_that_are_known_late(monkeypatch, registers):
         left, right = (matrix(z, layouts[(number + k) % 3]) for k, z in enumerate((x, y)))
         out = matrix(old, layouts[(number + 2) % 3])
         adds = number % 2 == 1
-        calls.append((f"{'add_' * adds}front_matmul", [left, right, out], sizes))
+        given = tuple([n if k in known else f"rolled({n})" for k, n in enumerate(sizes)])
+        calls.append((f"{'add_' * adds}front_matmul", [left, right, out], given))
         checks.append((x[:rows, :depth], y[:depth, :columns], old, adds, out, sizes))
     run(calls)
     for x, y, old, adds, out, (rows, columns, _) in checks:
@@ -286,6 +289,14 @@ def test_of_any_length_blocks_are_called_as_of_a_known_one(monkeypatch, register
         linked_here("products", completed)(x, y, found)
         linked_here("products", code_of(m, k))(x, y, expected)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_blocks_of_fewer_rows_are_called_as_of_all():
+    """In the last chunk the rows alone are known late: no panel is copied for that."""
+    parameters = [("array", shape, "float64") for shape in ((40, 5), (5, 8), (40, 8))]
+    parameters.append(("scalar", (), "int64"))
+    code = support.object_code(*kernel(["front_matmul(a0, a1, a2, a3, 8, 5)"], parameters))
+    assert not any("_product_" in name for name in shared_names(code))
 
 
 def test_what_is_not_finite_stays_in_its_row_and_column():

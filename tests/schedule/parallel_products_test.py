@@ -19,7 +19,7 @@ from tapegrad.ir.panels import Panel
 from tapegrad.ir.plan import Plan, is_parallel, walk
 from tapegrad.ir.plan_text import show_plan
 from tapegrad.ir.steps import Compute, Gemm, Loop
-from tapegrad.pipeline import schedule
+from tapegrad.pipeline import at_its_best, schedule
 from tapegrad.primitives.elementwise import copy
 from tapegrad.schedule.parallelise import parallelise
 
@@ -155,6 +155,31 @@ def test_what_follows_on_the_same_rows_is_one_loop(name, short_chunks):
     _, tape = trace(f, *(normal(*shape) for shape in shapes))
     (step,) = schedule(tape).plan.steps
     assert is_parallel(step)
+
+
+def distances(mean, precision, x):
+    """A log is computed for tiles of rows, and each chunk has sums of its own for the mean."""
+    d = x - mean
+    return np.sum(np.log(1.0 + np.sum((d @ precision) * d, axis=1)))
+
+
+def test_tiles_of_rows_are_in_the_chunks_of_what_makes_these(monkeypatch):
+    monkeypatch.setattr("tapegrad.schedule.parallelise.GRAIN", 1 << 14)
+    args = normal(5), np.eye(5) + 0.1, normal(10_000, 5)  # of the last chunk there is a part
+    lowered = value_and_grad(distances, (0, 1)).lower(*args)
+    steps = schedule(at_its_best(lowered.tape)).plan.steps
+    products = [s for s in steps if any(isinstance(x, Gemm) for x in walk([s]))]
+    inside = list(walk(products[:1]))
+    assert any(isinstance(step, Loop) and step.step > 1 for step in inside)
+    df = value_and_grad(distances, (0, 1), compile="always")
+    played = value_and_grad(distances, (0, 1), compile="never")(*args)
+    for count in (1, 3):
+        set_num_threads(count)
+        value, gradients = df(*args)
+        np.testing.assert_allclose(value, played[0], rtol=1e-12)
+        for a, b in zip(gradients, played[1], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    set_num_threads()
 
 
 def loss(x, y):

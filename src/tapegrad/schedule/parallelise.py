@@ -156,7 +156,8 @@ def _cut_together(
     """What is shared out together from the first step on. Products are followed by what is computed
     of the rows that a chunk has just made; and those that are too short alone are long enough
     together. No step is cut into fewer chunks for that, and none joins that has nothing to do with
-    the others. Single numbers that stand in between are computed before or after."""
+    the others. Single numbers that stand in between are computed before or after, and where a step
+    is long by itself, what is short and filled with zeros is so before."""
     best = Together(1, alone[0])
     seen: set[Cell] = set()
     group: list[Step] = []
@@ -168,13 +169,14 @@ def _cut_together(
     for count, (step, facts) in enumerate(zip(steps, known, strict=True), start=1):
         length += facts.statements
         cells = facts.cells
+        is_short = isinstance(step, Compute) or (most > 1 and alone[count - 1] is None)
+        if group and is_short and all(map(is_fill, leaves(step))) and not cells & (seen | late):
+            before.append(step)
+            continue
         if isinstance(step, Compute) and group:
-            if is_fill(step) and not cells & (seen | late):
-                before.append(step)
-            else:
-                after.append(step)
-                late |= cells
-                written_late |= facts.written
+            after.append(step)
+            late |= cells
+            written_late |= facts.written
             continue
         if not isinstance(step, (Loop, Gemm)) or length > LONGEST:
             break
@@ -269,10 +271,11 @@ def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None
     if most < 2:
         return None
     chunks = min(MOST, 1 << round(math.log2(grains)), 1 << most.bit_length() - 1)
-    sizes = []
+    # What goes over the same rows has the same chunks, in whole tiles.
+    by = dict.fromkeys([n for n, _ in counts], 1)
     for step, (n, _) in zip(steps, counts, strict=True):
-        by = step.step if isinstance(step, Loop) else 1
-        sizes.append(math.ceil(_share_of(n, chunks) / by) * by)
+        by[n] = math.lcm(by[n], step.step if isinstance(step, Loop) else 1)
+    sizes = [math.ceil(_share_of(n, chunks) / by[n]) * by[n] for n, _ in counts]
     even = all(math.ceil(n / m) == chunks for m, (n, _) in zip(sizes, counts, strict=True))
     return (sizes, chunks) if even else None
 

@@ -54,14 +54,15 @@ def packed_product(
     """out = x @ y, or out += x @ y, for three matrices; if there are `sizes`, of so many rows,
     columns and terms at the front. It is a function, which products of such matrices share."""
     given = [*arrays, *(sizes or ())]
-    name = f"product {kinds} {adds} {len(given)}"
+    known = [getattr(size, "constant", None) for size in sizes or ()]
+    name = f"product {kinds} {adds} {known}"
     function = builder.module.globals.get(name)
     if function is None:
         kind = ir.FunctionType(VOID, [x.type for x in given])
         function = ir.Function(builder.module, kind, name)
         function.linkage = "internal"
         inside = ir.IRBuilder(function.append_basic_block())
-        _write(inside, kinds, function.args[:3], adds, function.args[3:])
+        _write(inside, kinds, function.args[:3], adds, function.args[3:], known)
         inside.ret_void()
     else:
         function.attributes.add("noinline")  # the first call alone stands as well in its place
@@ -69,13 +70,18 @@ def packed_product(
 
 
 def _write(
-    builder: Any, kinds: Sequence[FixedArray], arrays: Any, adds: bool, sizes: Sequence[Any]
+    builder: Any,
+    kinds: Sequence[FixedArray],
+    arrays: Any,
+    adds: bool,
+    sizes: Sequence[Any],
+    known: Sequence[int | None],
 ) -> None:
     x, y, out = kinds
     left, right, found = arrays
-    extents = [*out.shape, x.shape[1]]
-    known = [None if sizes or is_open(extent) else extent for extent in extents]
     if not sizes:
+        extents = [*out.shape, x.shape[1]]
+        known = [None if is_open(extent) else extent for extent in extents]
         sizes = [word(builder, extent) for extent in extents]
     rows = None if is_open(out.shape[0]) else out.shape[0]
     strides = *x.strides, *y.strides, *out.strides
