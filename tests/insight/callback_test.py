@@ -305,6 +305,25 @@ def test_cotangents_have_second_derivatives():
     np.testing.assert_array_equal(rows, 2 * np.eye(3))
 
 
+def test_entries_behind_one_that_decides():
+    """`any` and `all` ask no more of them than Python does."""
+
+    def f(x):
+        def big(v, least):
+            debug.callback(tell, v)
+            return v > least
+
+        s = x[0] if any(big(v, 0.5) for v in x) else x[1]
+        for k in range(30):
+            if not all(not big(v, x[k]) for v in x[k : k + 5]):
+                s = s + x[k]
+        return s
+
+    g = grad(f, compile="never")
+    for x in (X[:40], X[:40] + 0.45, X[:40][::-1].copy()):
+        agree(told(g, x), told(f, x))
+
+
 def test_rows():
     """Row after row; and where rows take different paths, each as a call of its own."""
 

@@ -25,6 +25,7 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.sides.effects import is_waiting
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.control import tells
 from tapegrad.primitives.loops import CALLS
 from tapegrad.tracing.frontend.python import written_out
 from tapegrad.tracing.frontend.python.appended import listed
@@ -33,6 +34,7 @@ from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.operators.sizes import EXACT, may_vary
 from tapegrad.tracing.statements.entered import turned
+from tapegrad.tracing.statements.framed import again_with
 from tapegrad.tracing.statements.varying import VaryingList, making
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_in
@@ -66,10 +68,24 @@ def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] 
         return functools.partial(written_out.extreme_of, f)
     if not is_waiting(args[0]):
         return functools.partial(_of_entries, by, f)
-    if by is _tested and not sides_of(frame.f_code).flow.is_called_on_expression(frame.f_lasti):
+    sides, place = sides_of(frame.f_code), frame.f_lasti
+    if by is _tested and not sides.flow.is_called_on_expression(place):
         return None  # other code may use the rest of it
-    make = turned(args[0], short=by is _tested)
+    make = None if place in sides.unrolled else turned(args[0], short=by is _tested)
+    if make is not None and by is _tested:
+        make = functools.partial(_silently, make, (sides.unrolled, place))
     return None if make is None else functools.partial(_collected, by, f, make)
+
+
+def _silently(make: Callable[[], Any], note: Any) -> Any:
+    """All entries of a generator expression. If they tell something, those behind the entry that
+    decides mustn't: then the trace is repeated without this."""
+    calls = dispatch.trace().builder.calls
+    first = len(calls)
+    found = make()
+    if any(call.primitive.checks and tells(call.primitive) for call in calls[first:]):
+        raise again_with([note])
+    return found
 
 
 # ---- tests of arguments
