@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tapegrad import jit, jvp, trace, value_and_grad
+from tapegrad import grad, jit, jvp, trace, value_and_grad
 from tapegrad.backends.numpy import lives, play
 from tapegrad.backends.numpy.lives import written_over
 from tapegrad.backends.numpy.play import run
@@ -198,3 +198,20 @@ def test_the_trace_of_a_derivative_holds_few_of_its_values():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * x.nbytes < len(found.tapes[0].calls) * x.nbytes / 3
+
+
+def test_a_number_in_a_large_array_of_zeros_is_added_in_place():
+    """The array isn't made, so there is none to let go of."""
+
+    def f(x):
+        z = 1.0
+        for _ in range(100):
+            dz = (z * z - x[3] - 1) / (2 * z)
+            z = z - dz
+            if abs(dz) < 1e-10:
+                return z
+        return z * 0
+
+    x = np.linspace(0, 1, 200)
+    expected = np.where(np.arange(200) == 3, 0.5 / np.sqrt(1 + x[3]), 0.0)
+    np.testing.assert_allclose(grad(f, compile="never")(x), expected, rtol=1e-12)

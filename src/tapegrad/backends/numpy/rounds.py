@@ -383,7 +383,7 @@ class _Text(Elements):
                 if k in variables and k not in taken and variables[k].aval.nbytes > SMALL
             ]
             for x in gone:
-                if x in names and names[x] not in held:
+                if x in names and names[x] not in held and x not in parts:  # a number, there
                     self._line(depth, f"{names[x]} = None")
 
     def _added(
