@@ -212,8 +212,7 @@ def _left(traced: Traced) -> list[Leaf]:
 
 
 def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any]]) -> Any:
-    """Record the conditional; or guard the condition, if the function that isn't called can't be
-    traced."""
+    """Record the conditional; guard the condition if the other function can't be traced."""
     known = pred._read()[1]
     if known is None:  # in a derivative rule
         sides = [given.side(f, idle=False) for f in functions]

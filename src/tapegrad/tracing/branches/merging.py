@@ -149,8 +149,7 @@ def apart(
 def _stand_ins(
     trace: Any, given: Sequence[Any], arrays: dict[int, tuple[Any, Operand]]
 ) -> list[tuple[Any, Any]]:
-    """Copies of the program's arrays, and of views of them: writes to them don't change the
-    originals."""
+    """Copies of the program's arrays and of their views, for writes of their own."""
     found = {}
     for at, (real, _) in arrays.items():
         if not real._may_alias:
@@ -191,9 +190,8 @@ def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
 
 
 def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | None:
-    """The merged values of variables behind a branch, for those that differ between its sides; None
-    if a value can't be merged. `values` are those of the taken side, by the numbers of the
-    variables."""
+    """The merged values of variables behind a branch, where its sides leave different ones; None if
+    one can't be merged. `values` are those of the taken side, by the numbers of the variables."""
     other, others = branch.other.side, branch.other.values
     slots: dict[int, tuple[Leaf, Leaf]] = {}
     kinds: dict[int, type] = {}

@@ -34,8 +34,8 @@ LONGEST = 1000  # maximal number of rounds of a loop with a condition that are p
 
 def recorded(trace: Trace, loop: Loop, operands: Sequence[Any]) -> Any:
     """Record a loop and return its results. If some values are unknown, the guards that follow from
-    the known ones, such as the step, are checked. A failing guard is reported without the guards
-    behind it, which are unknown."""
+    the known ones, such as the step, are checked first. If one fails, the error names no guard,
+    since the other failing guards are unknown."""
     values = [to_operand(trace, x)[1] for x in operands]
     if any(x is None for x in values) and (part := _known_part(loop, values)) is not None:
         try:

@@ -44,9 +44,8 @@ _watching = vars(warnings)  # Python's state of warnings
 
 
 def _state_of_errors() -> Callable[[], Any]:
-    """A function that returns an object which identifies NumPy's handling of floating-point errors,
-    the same until it is changed. NumPy versions without such an object return a new one each
-    time."""
+    """A function that returns an object which identifies NumPy's handling of floating-point errors.
+    It is the same object until that changes; without support by NumPy, a new one each time."""
     variable = getattr(umath, "_extobj_contextvar", None)
     return object if variable is None else variable.get
 

@@ -175,8 +175,7 @@ def size(name: str, x: Any, y: Any) -> int:
 
 
 def may_vary(x: Any) -> bool:
-    """Whether a traced integer is computed in a loop's round, and may have another value in the
-    next."""
+    """Whether a traced integer belongs to a loop's round, and may differ in the next one."""
     operand, fixed = x._read()[0], x._trace.fixed
     return fixed is not None and isinstance(operand, Var) and operand not in fixed
 

@@ -124,9 +124,8 @@ def _repeated(name: str) -> Any:
 
 
 def _by_pythons(name: str, numpys: Any = None) -> Any:
-    """An operator with Python's rules for its left operand. A complex number takes a np.float64 for
-    a float, and computes the result itself. For a text to the left of `+`, Python raises the
-    error."""
+    """An operator with Python's rules for its left operand: a complex number takes a np.float64 for
+    a float, and computes the result; for a text to the left of `+`, Python raises the error."""
     numpys = numpys or getattr(_Ufuncs, name)
 
     def operator(self: Any, other: Any) -> Any:

@@ -134,8 +134,7 @@ def _as_number(x: Any) -> Any:
 
 
 def _both(first: Any, second: Any) -> bool:
-    """`first and second`. If one is plain and false, the other isn't evaluated, which saves its
-    guard."""
+    """`first and second`. If one is plain and false, the other needs no guard."""
     if isinstance(first, Value):
         first, second = second, first
     return bool(first) and bool(second)
@@ -165,8 +164,8 @@ class _IsComplex(Exception):
 
 
 def _check_overflow(result: Any, x: Any, y: Any) -> None:
-    """Raise Python's error for an infinite power of finite numbers. That it is finite is
-    guarded."""
+    """Raise Python's error for an infinite power of finite numbers; else guard that it is
+    finite."""
     if result._trace.idle or result._trace.supposing:
         finite = np.isfinite(result)
         finite._trace.guard(finite, True, "a power that is finite", fixed=True)
@@ -299,8 +298,7 @@ _OF_FLOATS: dict[str, tuple[Any, Callable[[float, float], float]]] = {
 
 
 def _divides(x: Any, y: Any) -> bool:
-    """Whether both integers are exact as floats, so that their quotient is rounded once, as in
-    Python."""
+    """Whether both integers are exact as floats, so that the quotient is rounded once."""
     return bound(x) <= EXACT and bound(y) <= EXACT
 
 

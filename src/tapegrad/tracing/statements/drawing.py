@@ -36,9 +36,9 @@ class _Place(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """The notes of earlier traces on a loop's draws, for a loop at `place` with this number of
-    rounds, if it is known: words as "streams", "never" and "words", and the number of times that it
-    ran out of numbers."""
+    """What earlier traces have found out about the draws of the loop at `place`: the words
+    "streams", "never" and "words", and, for this number of `rounds`, how often the numbers ran
+    out."""
 
     held: set[Any]
     place: int

@@ -137,8 +137,7 @@ def _function_of(code: CodeType, frame: Any) -> FunctionType:
 
 
 def _statement(a: Activation) -> tuple[Sides, int | None, FunctionType | None]:
-    """The `for` that is about to begin: that of a statement, or of a comprehension, with its
-    function."""
+    """The `for` that is about to begin, of a statement or a comprehension with its function."""
     sides = sides_of(a.frame.f_code)
     place = sides.flow.loop_at(a.frame.f_lasti)
     if place is None and sides.flow.is_called_on_iterator(a.frame.f_lasti):

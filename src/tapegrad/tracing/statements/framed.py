@@ -78,8 +78,7 @@ def _calls_of(body: Tape) -> int:
 
 
 def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
-    """Make the traces under way fail, and return the exception that repeats them with these
-    notes."""
+    """Make the traces under way fail. Returns the exception that repeats them with these notes."""
     found = Reconsidered(notes, None)
     known = next((x.renounced for x in traces_under_way() if x.renounced is not None), None)
     if known is not None and not found.notes:  # a side of a branch has failed first
@@ -140,9 +139,9 @@ class Count(NamedTuple):
 
 
 class Looped(NamedTuple):
-    """A recorded loop: the final values of variables; the results of a round with their stacked
-    arrays; the number of rounds; and the mask of the rounds that are made, if that varies between
-    calls."""
+    """A recorded loop: the final values of variables; a round's results with their stacked arrays;
+    the number of rounds; and, if that varies between calls, the mask of the rounds that are
+    made."""
 
     ends: list[Any]
     stacks: list[tuple[Leaf, Any]]
@@ -250,7 +249,7 @@ class InFrame(Rounds):
         return (is_index and is_first) or (guard.what == ENTRIES and self.done < FIRST)
 
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
-        """Trace rounds that the frame makes: yields the entry of each, and returns the result of
+        """Trace rounds that the frame makes: yield the entry of each; return the result of
         `steps`."""
         effects = effects_in(self.frame)
         carried = {} if effects is None else effects.owned.carried

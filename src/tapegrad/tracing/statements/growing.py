@@ -66,8 +66,7 @@ class Row(NamedTuple):
 
 
 class Same(NamedTuple):
-    """An object that is the same in all rounds: the value of the variable with this path, or a
-    constant."""
+    """An object that is the same in all rounds: a variable's value, by its path, or a constant."""
 
     path: str
     value: Any = None
@@ -102,7 +101,8 @@ class Grown:
 
     @property
     def may_vary(self) -> bool:
-        """Whether the number of entries may vary between calls: one number for each list."""
+        """Whether the number of entries may vary: each list gets at most one, and it is a
+        number."""
         fits = all(len(entries) < 2 for entries in self.entries)
         return fits and not any(isinstance(x, ArrayTracer) for x in self.rows)
 
@@ -270,8 +270,7 @@ class Growing:
 
 
 class _Series(NamedTuple):
-    """Numbers in a list, weak or strong, of varying type if `either`; and the mask of those
-    present."""
+    """Numbers in a list (weak or strong, of varying type if `either`), and their mask."""
 
     column: Any
     mask: Any
@@ -428,8 +427,7 @@ class _Seen:
         return not _may_be_missing(entries) or (len(rows) == len(values) and len(kinds) == 1)
 
     def _is_new(self, held: Any, k: int) -> bool:
-        """Whether an entry is new in the round: only variables that aren't read any more refer to
-        it."""
+        """Whether an entry is new in the round: no variable that is read later refers to it."""
         if id(held[k]) in self.seen:
             return False
         return holders(held, k) - held_by(self.frame, held[k]) <= _ALONE

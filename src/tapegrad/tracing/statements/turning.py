@@ -65,8 +65,7 @@ Rounds = Generator[Any, Any, None]
 
 
 def asked(o: Any, x: Tracer, condition: Tracer, found: bool) -> bool | None:
-    """The truth value that the program gets for a traced value; None for its actual truth, which is
-    guarded."""
+    """The truth value for the program; None for the actual one of a traced value, guarded."""
     frame = sys._getframe(4)  # called for the caller of Python's __bool__
     a = getattr(frame.f_trace, "__self__", None)
     if not isinstance(a, Activation) or a.o is not o or a.frame is not frame:
@@ -126,8 +125,7 @@ def _changes(a: Activation) -> tuple[int, int] | None:
 
 
 def _taken_back(trace: Trace, operand: Operand, count: int) -> bool:
-    """Remove the guard on an operand from the tape, if it is the only one after the first
-    `count`."""
+    """Take back the guard on an operand, if it is the only one after the first `count`."""
     guards = trace.builder.guards
     if [guard.operand for guard in guards[count:]] != [operand]:
         return False
@@ -184,8 +182,7 @@ class Turning:
         return self._next(lambda: next(self._steps))
 
     def asked(self, jump: int, condition: Tracer, found: bool) -> bool | None:
-        """The truth value that the program gets for a test in a round; None if the test isn't the
-        loop's."""
+        """The truth value for the program in a round; None if the test isn't the loop's."""
         flow, last = self.sides.flow, jump
         while last not in self.exit.places:
             following = flow.leads_on(last)
@@ -277,8 +274,7 @@ class Turning:
         )
 
     def _made(self, going: Tracer) -> Rounds:
-        """A generator that waits while the frame makes each round, and ends when it has made the
-        last."""
+        """Wait while the frame makes each round, and end when it has made the last."""
         frame, place, trace = self.frame, self.jump, self.trace
         name, src = frame.f_code.co_name, user_source()
         lent, growing = Lent(frame, place, trace), Growing(frame, place)
@@ -341,8 +337,7 @@ def _guards() -> list[Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Turned(InFrame):
-    """Rounds that a frame makes until a test ends them. `going` is the condition of the next
-    round."""
+    """Rounds that a frame makes until a test ends them. `going`: whether there is a next one."""
 
     going: Any
     entries: Entries | None
@@ -361,8 +356,7 @@ class Turned(InFrame):
             effects.loose.append((note, arrays, len(effects.written)))
 
     def first(self, steps: Any) -> Generator[Any, Any, tuple[Round, bool]]:
-        """Trace the round. Returns it, and whether all parts of the test at its end were
-        evaluated."""
+        """Trace the round. Returns it, and whether its last test was evaluated in all parts."""
         self.asked_all.clear()
         round_ = yield from self.made(steps)
         return round_, all(self.asked_all)
@@ -384,8 +378,8 @@ class Turned(InFrame):
         return [going]
 
     def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
-        """Record the loop. If its number of rounds is the same at each call, it needs no
-        condition."""
+        """Record the loop: without a condition, if it has the same number of rounds at each
+        call."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
         _, *operands = self.operands(leaves, round_, self.done)

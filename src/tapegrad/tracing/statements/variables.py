@@ -141,8 +141,7 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
 
 
 def place_of(frame: FrameType, iterator: Any) -> int | None:
-    """The `for` statement that is requesting the next entry of this iterator; None if it is
-    none."""
+    """The `for` statement that requests the next entry of this iterator; None if it is none."""
     code, at = frame.f_code, frame.f_lasti
     if not code.co_flags & inspect.CO_OPTIMIZED or dis.opname[code.co_code[at]] != "FOR_ITER":
         return None

@@ -64,8 +64,7 @@ class VaryingList:
 
     @property
     def whole(self) -> Any:
-        """The entries of all rounds, with the first present one in the place of those that are
-        absent."""
+        """The entries of all rounds, with the first present one in the place of absent ones."""
         return self.entries._whole
 
     @property

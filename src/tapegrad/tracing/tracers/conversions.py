@@ -241,8 +241,7 @@ class Conversions:
 
 
 class AsReal:
-    """Mixin of values that Python converts to an integer or a float: all except Python's complex
-    numbers."""
+    """Mixin of values that Python converts to int or float: all but its complex numbers."""
 
     __slots__ = ()
 

@@ -190,8 +190,7 @@ EitherTracer.__invert__ = _whole
 
 
 def check_elements(xs: Iterable[Any]) -> None:
-    """Check the elements of a new array, which has an integer dtype if all elements are
-    integers."""
+    """Check the elements of a new array: its dtype is an integer one if all are integers."""
     for x in xs:
         if isinstance(x, IntegerOrFloat):
             x._trace.reconsider()
@@ -217,8 +216,7 @@ def _is_real(x: Any) -> bool:
 
 
 def _is_single(x: Any) -> bool:
-    """Whether `x` is a plain array or NumPy scalar of another precision, to which Python floats
-    adapt."""
+    """Whether `x` is a plain array or scalar of another precision, which Python floats adopt."""
     plain = isinstance(x, (np.ndarray, np.generic))
     plain = plain and (not isinstance(x, Tracer) or x._is_constant())
     return plain and x.dtype.kind in "fc" and x.dtype not in (np.float64, np.complex128)

@@ -28,8 +28,7 @@ _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if si
 
 
 def hash_of(x: Any) -> int:
-    """The hash of a traced number that is looked up, which is guarded; an error in any other
-    use."""
+    """The hash of a traced number that is looked up, which is guarded; else an error."""
     if not x._is_scalar():
         raise TypeError(f"unhashable type: 'numpy.ndarray'{at_line()}")
     x._trace.check_alive()
@@ -57,8 +56,7 @@ def notes_about(x: Any) -> tuple[tuple[set[int], int], ...]:
 
 
 def needs_plain() -> bool:
-    """Whether an earlier trace has failed at the current instruction, since it needs a plain
-    number."""
+    """Whether an earlier trace has failed here, since it needs a plain number."""
     o = following.observer
     known = places(o.code, BARE) if o is not None else ()
     return bool(known) and _site() in known

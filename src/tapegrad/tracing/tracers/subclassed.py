@@ -237,8 +237,7 @@ def is_followed(kind: Any) -> bool:
 
 
 class _OfClass:
-    """A class method of the user's class, which is called with that class, and not with the
-    tracers'."""
+    """A class method of the user's class, which is called with that class."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -115,8 +115,7 @@ def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = No
 
 @stands_for(np.fft, of_complex=True)
 def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    """np.fft.hfft: the real spectrum of a signal with Hermitian symmetry, given by its first
-    half."""
+    """np.fft.hfft: the real spectrum of a Hermitian signal, given by its first half."""
     return irfft(np.conjugate(floating(a)), n, axis, TURNED[norm_of(norm)], out)
 
 

@@ -306,8 +306,7 @@ def eig(a: Any) -> Any:
 
 
 def real_eig(a: Any) -> Any:
-    """Eigenvalues and eigenvectors. They are real if all those of a real matrix are, which is
-    guarded."""
+    """Eigenvalues and eigenvectors: real if all of a real matrix are, which is guarded."""
     (a,) = floating(a)
     check_square(a)
     if not np.all(np.isfinite(a)):

@@ -38,8 +38,7 @@ def _root_of_squares(x: Any, axis: Any, keepdims: Any) -> Any:
 
 
 def _folded(ufunc: np.ufunc, neutral: float, fold: Callable[..., Any]) -> Callable[..., Any]:
-    """`reduce` of a ufunc by the function `fold`; `neutral` is its neutral element, for
-    `where=`."""
+    """`reduce` of a ufunc by the function `fold`. `neutral` is used for `where=`."""
 
     def reduce(
         x: Any,
@@ -191,8 +190,7 @@ def _reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any
 
 
 def _applied_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
-    """`at`. Operations at a repeated index are done one after the other. The indices are
-    guarded."""
+    """`at`. A repeated index is applied repeatedly, in order. The indices are guarded."""
     places = np.arange(x.size).reshape(x.shape)[plain_parameter(index, (x, *values))]
     flat = np.ravel(places)
     times = np.zeros(flat.size, int)  # earlier occurrences of each index

@@ -149,8 +149,8 @@ def interp(
     x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
     """np.interp: piecewise linear. At a node the slope is that of the interval to its right. If the
-    nodes decrease, all points are outside: NumPy tests first whether a point is above the last
-    node."""
+    nodes decrease, all points are outside: NumPy first tests whether a point is above the last
+    one."""
     given = x, xp, fp, below, above, period
     x, xp, fp = (cast(as_tracer(v, *given), np.float64) for v in given[:3])
     if not xp.size:
@@ -281,8 +281,7 @@ def polymul(a1: Any, a2: Any) -> Any:
 
 
 def _coefficients(a: Any) -> Any:
-    """The coefficients of a polynomial from the highest nonzero one on, whose position is
-    guarded."""
+    """The coefficients of a polynomial from the first nonzero one on. Its position is guarded."""
     a = np.atleast_1d(a)
     if a.ndim > 1:
         raise ValueError("Polynomial must be 1d only.")

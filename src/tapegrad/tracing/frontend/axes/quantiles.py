@@ -260,8 +260,7 @@ def _between(ordered: Any, place: Any, method: str, weak: bool, of_rows: Any = N
     """Interpolations between neighbours of the sorted elements, at fractional positions.
 
     As in NumPy, they start from the nearer neighbour, so that rounding doesn't leave the interval.
-    If rows have different positions, `of_rows` holds the last position of each row and the row's
-    number."""
+    If rows have different positions, `of_rows` holds each row's last position and its number."""
     top = ordered.shape[0] - 1 if of_rows is None else of_rows[0]
     floor = np.floor(place)
     share = place - floor

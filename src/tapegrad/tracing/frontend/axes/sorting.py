@@ -179,8 +179,7 @@ _sorted_unique = borrowed(np.unique)
 
 @stands_for(np)
 def unique(*args: Any, **kwargs: Any) -> Any:
-    """np.unique, by NumPy's own code. Unsorted results are refused: their order may differ at each
-    call."""
+    """np.unique, by NumPy's own code. Unsorted results, whose order may vary, are refused."""
     if kwargs.get("sorted") is False and not _are_sorted(args[0] if args else kwargs["ar"]):
         raise UnsupportedError(
             f"np.unique(sorted=False) leaves open in what order the elements come{at_line()}, so "

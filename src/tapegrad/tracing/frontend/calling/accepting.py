@@ -136,8 +136,7 @@ def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> 
 def _error(
     own: Exception, refusal: Exception | None, func: Any, args: Any, kwargs: Any, name: str
 ) -> Exception:
-    """The error to raise where the front end has raised `own` and the library `refusal`, or
-    none."""
+    """The error to raise for the front end's error `own` and the library's `refusal`, if any."""
     if refusal is None:
         return refusing(
             UnsupportedError(

@@ -141,8 +141,7 @@ def _makearray(a: Any) -> Any:
 
 
 def _private(module: str, name: str) -> Any:
-    """A private object of NumPy, or its name if this version lacks it; borrowed code then refuses
-    tracers."""
+    """A private object of NumPy. If this version lacks it, borrowed code refuses tracers."""
     return getattr(sys.modules.get(f"numpy.{module}"), name, name)
 
 
@@ -457,8 +456,7 @@ def borrowed_method(kind: type, name: str) -> Callable[..., Any]:
 
 
 def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
-    """An argument for borrowed code: plain arrays traced, and listed in `plain`; user functions
-    observed."""
+    """An argument for borrowed code: arrays traced (listed in `plain`), user functions observed."""
     if isinstance(x, Tracer):
         return x
     if type(x) in (list, tuple):
@@ -477,8 +475,7 @@ def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
 
 
 def _is_numpys(x: Any) -> bool:
-    """Whether a callable is a function or type of NumPy's, or a builtin type. It reads no user
-    state."""
+    """Whether a callable is NumPy's own, or a builtin type. It reads no user state."""
     home = getattr(x, "__module__", None) or ""
     own = home.partition(".")[0] == "numpy" or (isinstance(x, type) and home == "builtins")
     return own and not hasattr(x, "__self__")

@@ -106,8 +106,7 @@ def _with_items(x: Any, items: list[Any]) -> Any:
 
 
 def _fields(x: Any) -> dict[str, Any]:
-    """The items of a dict, or the attributes of a test statistic or of a tuple that has
-    attributes."""
+    """The items of a dict, or the attributes of a test statistic or a tuple with attributes."""
     if isinstance(x, dict):
         return x
     try:

@@ -40,9 +40,8 @@ class _Number:
 
 
 def objects_of(x: Any, **options: Any) -> Any:
-    """`np.array(x, object, **options)`. Numbers in a list become the objects themselves. The
-    elements of an array become Python numbers, traced ones if it is traced, in the array's memory
-    layout."""
+    """`np.array(x, object, **options)`. Numbers in a list become the objects themselves. An array's
+    elements become Python numbers, traced if it is, in the array's memory layout."""
     whole: dict[int, Any] = {}  # lists and arrays that become elements, if their shapes differ
     plain = _untraced(dispatch.number(x) if _is_scalar(x) else x, whole)
     found = np.array(plain, object, **{"copy": None, **options})
@@ -113,8 +112,7 @@ def numbers_of(found: Any, dtype: Any = None) -> Any:
 
 
 def _as_dtype(x: Any, dtype: np.dtype) -> Any:
-    """NumPy's conversion of objects to a dtype: one by one, with its errors for integers out of
-    range."""
+    """NumPy's conversion of objects, one by one, with its errors for integers out of range."""
     if dtype.kind in "iu" and x.dtype.kind in "fiu":
         held, whole = np.iinfo(dtype), np.trunc(x)
         if not np.all((whole >= float(held.min)) & (whole < float(held.max) + 1)):
@@ -125,8 +123,7 @@ def _as_dtype(x: Any, dtype: np.dtype) -> Any:
 
 
 def beside_objects(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Any) -> Any:
-    """The result of a ufunc on traced values and object arrays: an object array, by Python's
-    operators."""
+    """A ufunc on traced values and object arrays: an object array, by Python's operators."""
     function = ufunc if method == "__call__" else getattr(ufunc, method)
     given = [objects_of(x) if has_tracer(x) else x for x in inputs]
     with observed():

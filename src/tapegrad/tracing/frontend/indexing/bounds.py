@@ -1,8 +1,8 @@
 """Indices that are out of bounds.
 
 NumPy raises an error, and the function may catch it and go on. So being out of bounds is a guarded
-branch: a call whose index is within bounds retraces. The opposite case, an index that is newly out
-of bounds, is detected by the gather itself, and the call is then retraced, too.
+branch: a call whose index is within bounds is retraced. The opposite case, an index that is newly
+out of bounds, is found when the call runs, which is then retraced, too.
 """
 
 from __future__ import annotations

@@ -213,8 +213,7 @@ class IndexParts:
         self.target = self.axes[0] if adjacent else 0
 
     def _indexing(self, k: Any, x: Tracer) -> tuple[list[Any], Sequence[int]]:
-        """The index arrays or integers of an entry, and the extents of the axes of `x` that they
-        index."""
+        """The index arrays or integers of an entry, and the extents of the axes they index."""
         position = len(self.explicit)
         if not _is_array(k):
             extent = x.shape[position]
@@ -273,8 +272,7 @@ class IndexParts:
         return out if order == tuple(range(out.ndim)) else Transpose(order)(out)
 
     def _order(self, ndim: int) -> tuple[int, ...]:
-        """The permutation of the gathered array's axes that moves the index axes to NumPy's
-        positions."""
+        """The permutation that moves a gathered array's index axes to NumPy's positions."""
         own = list(range(len(self.shape)))
         rest = list(range(len(self.shape), ndim))
         return (*rest[: self.target], *own, *rest[self.target :])

@@ -56,8 +56,7 @@ def selects(index: Any) -> bool:
 
 
 def _mask_of(index: Any) -> Any:
-    """The traced mask at the front of an index, followed by integers and slices alone; else
-    None."""
+    """The traced mask in front of an index, followed by integers and slices only; else None."""
     mask, *others = index if type(index) is tuple and index else (index,)
     if not isinstance(mask, Tracer) or mask.dtype != np.bool_ or not mask.ndim:
         return None

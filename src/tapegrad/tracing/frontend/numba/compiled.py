@@ -105,8 +105,7 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _of_signature(f: Any, signature: Any, args: Sequence[Any], given: Sequence[Any]) -> Any:
-    """The result of a function compiled for given types, for `args`, which are `given` in these
-    types."""
+    """The result of a function compiled for given types. `given` are `args` in these types."""
     compiled, returned = f.overloads[signature.args], signature.return_type
     python = python_of(f, compiled)
 
@@ -292,8 +291,7 @@ def _declare() -> None:
 
 
 def _declare_containers() -> None:
-    """Typed lists and dicts are plain ones in the Python source: numba provides the types of their
-    items."""
+    """Typed lists and dicts are plain ones here: numba provides the types of their items."""
     typed_ones = importlib.import_module("numba.typed")
     rows: tuple[tuple[Any, str, Any], ...] = (
         (typed_ones, "List", list),

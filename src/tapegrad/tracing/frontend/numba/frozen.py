@@ -27,8 +27,7 @@ _known: WeakKeyDictionary[Any, dict[Any, list[Any]]] = WeakKeyDictionary()
 
 
 def compiled_for(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The compiled function for `f(*args, **kwargs)`. It is compiled now if this is its first
-    call."""
+    """The compiled function for `f(*args, **kwargs)`. At the first call it is compiled now."""
     kinds = _kinds(f, args, kwargs)
     compiled = _compiled(f)
     if kinds not in compiled:  # memory layouts may differ from those on the tape
@@ -141,8 +140,7 @@ def _values_in(blocks: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
-    """The function with `values` for some of its names, and copies of the present values for the
-    others."""
+    """The function with `values` for some of its names, and copies of present values for others."""
     code = function.__code__
     used = set(names_in(code))
     names = {**function.__globals__, **{k: v for k, v in values.items() if k in code.co_names}}

@@ -106,8 +106,7 @@ def _row_compiled(f: Any, given: Sequence[Any], outs: Sequence[Any]) -> Any:
 
 
 class _Moved:
-    """An array without the border where neighbours are missing: `a[-1]` is the array shifted by
-    -1."""
+    """An array without the border that lacks neighbours: `a[-1]` is the array shifted by -1."""
 
     def __init__(self, x: Any, reach: Any) -> None:
         self._x, self._reach = x, reach

@@ -158,8 +158,7 @@ def _imports(statements: list[Any]) -> Iterator[Any]:
 
 
 def code_of(node: Any, like: CodeType, file: str) -> Any:
-    """The code compiled from a function's syntax, within an outer function that has its free
-    variables."""
+    """The code of a function's syntax, compiled within a function of its free variables."""
     names = [ast.arg(x, lineno=1, col_offset=0) for x in like.co_freevars]
     within: Any = ast.parse("def within(): pass").body[0]
     within.args.args = names

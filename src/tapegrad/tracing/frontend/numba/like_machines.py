@@ -77,8 +77,7 @@ def _run(name: str) -> Callable[[Any, Any], Any]:
 
 
 def power(raises: bool, x: Any, y: Any) -> Any:
-    """A power of a float: NaN or infinite where Python returns a complex number or raises an
-    error."""
+    """A power of a float: NaN or infinite where Python's is complex or raises an error."""
     dtype = y.dtype if isinstance(y, Tracer) else np.asarray(y).dtype
     if raises and dtype.kind != "f" and y < 0:
         _check_divisor(x)

@@ -59,8 +59,7 @@ def python_of(f: Any, compiled: Any) -> FunctionType:
 
 
 def python_of_stencil(f: Any, args: Sequence[Any]) -> FunctionType:
-    """The same for a stencil's function, whose source isn't changed, since its numbers become
-    arrays."""
+    """The same for a stencil's function. Its numbers become arrays, so it isn't changed."""
     function = f.kernel_ir.func_id.func
     _, typemap, calltypes = f.get_return_type(types_of(args))
     known = Inferred(typemap, f.kernel_ir.blocks, calltypes, None, [])

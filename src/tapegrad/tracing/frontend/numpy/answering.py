@@ -63,8 +63,7 @@ def stacked(x: Any) -> Any:
 
 
 def _is_sequence(x: Any) -> bool:
-    """Whether NumPy converts this list or tuple to an array of its elements; named tuples are
-    included."""
+    """Whether NumPy makes an array of the elements of this list, tuple or named tuple."""
     kind: Any = type(x)
     if not isinstance(x, (list, tuple)) or hasattr(kind, "__array__"):
         return False
@@ -179,8 +178,7 @@ def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kw
 
 def _come_of(x: Any, found: np.ndarray, own: bool = False) -> Any:
     """The value of NumPy's array `found`, converted from an untraced `x`: `x` itself, another view
-    of it, or an `own` copy, which may be filled. Arrays in memory that other objects hold stay
-    plain."""
+    of it, or an `own` copy, which may be filled. Arrays in memory of other objects stay plain."""
     plain = unmade(x)
     if found is plain:
         return x
@@ -372,8 +370,8 @@ _PLACES = (int, slice, type(None), type(Ellipsis), np.ndarray, np.integer, Trace
 
 
 def _gathered(x: np.ndarray, key: Any) -> Tracer | None:
-    """A plain array indexed by traced integers, as a traced one; None if it stays plain. The
-    elements then depend on the index without a guard. For a mask that varies in its count, too."""
+    """The traced form of a plain array that is indexed by traced integers, or by a mask whose count
+    varies: the index isn't guarded then. None if the array stays plain."""
     places = key if type(key) is tuple else (key,)
     traced = [k for k in places if isinstance(k, Tracer) and not is_made(k)]
     if not traced or not is_traceable(x.dtype) or not all(isinstance(k, _PLACES) for k in places):
@@ -391,8 +389,7 @@ dispatch.gathered = _gathered
 @functools.wraps(np.take)
 @unobserved
 def take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-    """np.take with a traced index, which NumPy doesn't dispatch on: it asks the first argument
-    alone."""
+    """np.take with a traced index. NumPy dispatches on the first argument alone."""
     a, indices = (dispatch.as_operand(x) if has_traced(x) else x for x in (a, indices))
     if isinstance(indices, Tracer) and not isinstance(a, Tracer):
         traced = _gathered(np.asarray(a), indices)

@@ -136,8 +136,7 @@ class _Given:
         return self.kept(x)
 
     def kept(self, x: np.ndarray) -> Any:
-        """A new array, as a made array if it is real or complex, or has the dtype of a made
-        argument."""
+        """A new array; a made array if it is real, complex, or of a made argument's dtype."""
         trace = current_trace()
         if trace is None or not is_traceable(x.dtype) or not x.flags.writeable:
             return x
@@ -192,8 +191,7 @@ def _plainly(
 
 @cache
 def _names_of(f: Any) -> tuple[str, ...]:
-    """The names of a function's positional arguments; empty for a C function without a
-    signature."""
+    """The names of a function's positional arguments; empty for C code without a signature."""
     try:
         found = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -274,8 +272,7 @@ class _Apart:
 
     def back(self, x: Any, found: Any) -> Any:
         """The program's value for NumPy's result `found`, where the front end's result is `x`. A
-        part that the front end doesn't know as a view is plain, as if untraced code had requested
-        it."""
+        part that isn't known as a view is plain, as if untraced code had requested it."""
         kind = type(found)
         if kind is list or kind is tuple:
             known = x if isinstance(x, (list, tuple)) and len(x) == len(found) else found

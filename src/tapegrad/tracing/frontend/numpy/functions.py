@@ -140,8 +140,7 @@ def _of_lists(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _for_lists(function: Any) -> Callable[..., Any]:
-    """The replacement for a function of lists. No `partial`: a user's partial of it would be
-    flattened."""
+    """The replacement for a function of lists: no `partial`, since partials are flattened."""
 
     @wraps(function)
     @unobserved

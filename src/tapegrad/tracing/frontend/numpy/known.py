@@ -1,4 +1,4 @@
-"""An inline cache of ufunc calls: repeated calls record one primitive without new resolution."""
+"""A cache of ufunc calls: a repeated call records one primitive without new resolution."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ def where(condition: Any, *xs: Any) -> Any:
 
 
 def _wrapped(x: Any, dtype: np.dtype) -> Any:
-    """A Python integer cast to a dtype that may not hold it. It wraps around, as NumPy's cast
-    does."""
+    """A Python integer cast to a dtype that may not hold it: it wraps around, as in NumPy."""
     if dtype.kind not in "iu" or dtype_of(x) is not int:
         return x
     return ew.AsType(dtype)(x) if isinstance(x, Tracer) else np.asarray(x).astype(dtype)[()]

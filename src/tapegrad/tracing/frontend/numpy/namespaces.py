@@ -89,8 +89,7 @@ def _to_be_filled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _instead(function: Callable[..., Any], library: Any) -> Callable[..., Any]:
-    """The library's function, which calls `function` instead where a traced value is among its
-    arguments."""
+    """The library's function, replaced by `function` where a traced value is an argument."""
     plain = getattr(library, function.__name__[1:])
 
     @functools.wraps(plain)

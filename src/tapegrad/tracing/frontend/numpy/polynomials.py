@@ -30,8 +30,7 @@ def _may_hold_traced(args: Any) -> bool:
 
 
 def _of_polynomials(name: str) -> Callable[..., Any]:
-    """A polynomial function that takes a `poly1d` with traced coefficients, and then returns
-    one."""
+    """A polynomial function for `poly1d` with traced coefficients, which returns one, too."""
     numpys = getattr(np, name)
     of_lists = getattr(row_of(numpys), "by", numpys)
 

@@ -79,8 +79,7 @@ class _Shown(np.ndarray):
 
 
 class _Trip:
-    """A descriptor in the place of an attribute that the subclass overrides: reading it raises
-    `_Own`."""
+    """A descriptor for an attribute that the subclass overrides: reading it raises `_Own`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -205,8 +204,7 @@ class _Call:
         return passing(kind, like, parent, above)
 
     def wraps_what_it_makes(self, plain: Any) -> bool:
-        """Whether the result was made by the `__array_wrap__` of an array that NumPy made
-        internally."""
+        """Whether `__array_wrap__` of an internal array of NumPy's has made the result."""
         owners = [owner for found, owner, _, _ in self.wrapped if found is plain]
         return bool(owners) and all(own is not owners[0] for _, _, own in self.given)
 
@@ -458,8 +456,7 @@ def _layout(
 
 
 def _called(kind: Any, *args: Any, **kwargs: Any) -> Any:
-    """`kind(*args)`. Python calls `__init__` only on instances of `kind`, and a tracer is none to
-    it."""
+    """`kind(*args)`, with a call of `__init__`, which Python doesn't call on a tracer."""
     new = kind.__new__
     if new is np.ndarray.__new__:
         x = _new(kind, *args, **kwargs)

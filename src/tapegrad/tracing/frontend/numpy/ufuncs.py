@@ -191,8 +191,7 @@ def _truth(primitive: Any, ufunc: np.ufunc) -> Handler:
 
 
 def _contraction(name: str) -> Handler:
-    """matmul and its relatives are ufuncs; `contracting` imports this module, so it is looked up
-    late."""
+    """matmul and its relatives, looked up late, since `contracting` imports this module."""
 
     def handler(x: Any, y: Any, **kwargs: Any) -> Any:
         return getattr(contracting, name)(x, y, **kwargs)

@@ -24,8 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """The implementation of one NumPy function or method, called `show` in errors; see
-    `stands_for`."""
+    """The implementation of a NumPy function or method, called `show` in errors."""
 
     function: Callable[..., Any]
     numpys: Any
@@ -42,8 +41,7 @@ class Declared:
         return taken(self.form, args, kwargs)
 
     def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Raise an error for complex arguments, unless the function is known to be right for
-        them."""
+        """Raise an error for complex arguments, unless they are known to be right."""
         if not self.of_complex and has_complex((*args, *kwargs.values())):
             raise refusing(
                 UnsupportedError(

@@ -59,8 +59,7 @@ def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_array(view: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator for functions that return a view: NumPy converts a Python number to an array
-    first."""
+    """A decorator for functions that return a view: a Python number becomes an array first."""
 
     @wraps(view)
     def made(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -71,8 +70,7 @@ def of_array(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def scalar(out: Any) -> Any:
-    """The result of a function that returns scalars instead of 0-d arrays, which can't be written
-    to."""
+    """A result without axes as a scalar, which can't be written to."""
     if isinstance(out, tuple):
         return tuple(map(scalar, out))
     if isinstance(out, Tracer) and out._root is None and isinstance(out._value, np.ndarray):

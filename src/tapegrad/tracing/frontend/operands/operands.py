@@ -210,8 +210,7 @@ def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[
 
 
 def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
-    """The operands of a composed function in the dtype of NumPy's loop; Python numbers
-    unchanged."""
+    """The operands of a composed function in the dtype of NumPy's loop, without Python numbers."""
     loop = loop_dtypes(ufunc, xs)
     strong = [k for k, x in enumerate(xs) if isinstance(x, (Tracer, np.ndarray, np.generic))]
     done = list(xs)
@@ -244,8 +243,7 @@ def _flat(xs: Any) -> list[Any]:
 
 
 def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
-    """Apply a primitive in the innermost trace of `x` and the operands, all of which may be
-    plain."""
+    """Apply a primitive in the innermost trace of `x` and of the operands, if any is traced."""
     return record(innermost([x, *operands]), primitive, operands)
 
 
@@ -270,8 +268,7 @@ def mask_of(where: Any) -> Any:
 
 
 def chosen(where: Any, result: Any) -> Any:
-    """A result where the mask `where` is true, and zeros elsewhere, where NumPy leaves the memory
-    uninitialised."""
+    """A result where the mask is true, and zeros elsewhere, where NumPy leaves it undefined."""
     if isinstance(result, tuple):
         return tuple(chosen(where, x) for x in result)
     return result if where is True else np.where(where, result, result.dtype.type(0))

@@ -174,8 +174,7 @@ running = _Running()
 
 
 def _is_taken(x: Any) -> bool:
-    """Whether a parameter contains a tracer, or an array whose elements may change between
-    calls."""
+    """Whether a parameter contains a tracer, or an array, which may change between calls."""
     if isinstance(x, (list, tuple)):
         return any(map(_is_taken, x))
     if isinstance(x, dict):

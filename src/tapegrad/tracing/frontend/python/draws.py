@@ -297,8 +297,7 @@ class Calls:
         return form.formula(z, *moved)
 
     def _refusal(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """NumPy's own error, raised by another generator for the present values; None if there is
-        none."""
+        """NumPy's error for the present values, raised by another generator; None for none."""
         try:
             given, named = [*map(_valued, args)], {key: _valued(x) for key, x in kwargs.items()}
             with untraced():

@@ -44,8 +44,7 @@ Fold = Callable[[Any, Any], Any]
 
 
 def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """The replacement for a function that a frame calls with `args`; None if the function itself is
-    right."""
+    """The replacement for a function that a frame calls with `args`; None if it needs none."""
     if any(type(x) is VaryingList for x in args):
         of_varying = _OF_VARYING.get(id(f)) if type(args[0]) is VaryingList else None
         return making(f, args) if of_varying is None else functools.partial(of_varying, f)

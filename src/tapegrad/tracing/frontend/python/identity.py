@@ -55,8 +55,8 @@ def _static(x: Any, name: str, *default: Any) -> Any:
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    """hasattr(x, "__iter__"), which is False for a NumPy scalar. The tracer's class defines
-    `__iter__`, which raises an error, since Python would otherwise iterate by indices."""
+    """hasattr(x, "__iter__"), which is False for a NumPy scalar. The tracer's class has the
+    attribute, as None, since Python would otherwise iterate by indices."""
     return not _of_iterator((x, name)) and hasattr(x, name)
 
 

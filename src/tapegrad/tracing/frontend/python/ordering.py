@@ -112,8 +112,7 @@ def _comparable(keys: Any) -> Any:
 
 
 def _numbers(xs: Any) -> tuple[Any, Callable[[Any], Any]] | None:
-    """Numbers of one type as an array, and the function that converts an element back to their
-    type."""
+    """Numbers of one type as an array, and the conversion of its elements to that type."""
     if type(xs) is ArrayTracer:
         return (xs, _itself) if xs.ndim == 1 and xs.dtype.kind in "fi" else None
     kinds = {*map(type, xs)}

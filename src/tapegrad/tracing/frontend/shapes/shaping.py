@@ -112,8 +112,7 @@ def set_shape(x: Any, shape: Any) -> None:
 
 @stands_for(np.ndarray, name="resize", of_complex=True)
 def resize_in_place(x: Any, *new_shape: Any, refcheck: bool = True) -> None:
-    """ndarray.resize, for an array that the function has made: zeros are appended, or elements cut
-    off."""
+    """ndarray.resize, for an array that the function has made: append zeros, or cut off."""
     trace = _let_be_shaped(x)
     np.zeros(x.shape).resize(*new_shape, refcheck=False)  # NumPy's own errors
     shape = new_shape[0] if len(new_shape) == 1 else new_shape
@@ -376,8 +375,7 @@ def copy(x: Any, order: str = "C") -> Any:
 
 
 def at_least_a_vector(x: Any) -> Any:
-    """`x`, with a scalar as a vector of one element: so NumPy's older functions accept an axis of
-    it."""
+    """`x`, or a vector of one element for a scalar, as in NumPy's older functions."""
     return x if x.ndim else ravel(x)
 
 
