@@ -32,15 +32,15 @@ _here = _Here()
 class Progress:
     """The progress of one piece of work, as a context. Work inside of other work has no bar.
 
-    A bar counts up to `total`, which grows if more is done; without a total it only counts. It is
-    drawn in a call of `quietly`.
+    A bar counts up to what `total` says, which grows if more is done; without it, it only counts.
+    It is drawn in a call of `quietly`.
     """
 
     def __init__(
         self,
         text: str,
         unit: str,
-        total: float | None = None,
+        total: Callable[[], float] | None = None,
         quietly: Callable[[Callable[..., None]], Callable[..., None]] = lambda f: f,
     ) -> None:
         self.text, self.unit, self.total = text, unit, total
@@ -77,7 +77,7 @@ class Progress:
                 self.due = float("inf")
                 return
             if self.total is not None:
-                self.bar.total = max(self.total, self.done)
+                self.bar.total = max(self.bar.total, self.done)
             self.bar.n = self.done
             self.bar.refresh()
         except Exception as error:  # the work goes on
@@ -94,7 +94,7 @@ def step() -> None:
             progress.at(progress.done)
 
 
-def _bar(text: str, unit: str, total: float | None) -> Any:
+def _bar(text: str, unit: str, total: Callable[[], float] | None) -> Any:
     """A bar; None where none is wanted, or tqdm isn't installed."""
     in_notebook = "ipykernel" in sys.modules
     asked = os.environ.get("TAPEGRAD_PROGRESS", "")
@@ -109,4 +109,5 @@ def _bar(text: str, unit: str, total: float | None) -> Any:
     if total is not None:
         form = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of about {total:.0f}{unit}"
     bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})  # no thread of its own
-    return bar(total=total, desc=text, unit=unit, leave=False, bar_format=form)
+    end = None if total is None else total()
+    return bar(total=end, desc=text, unit=unit, leave=False, bar_format=form)

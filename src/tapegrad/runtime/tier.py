@@ -129,7 +129,7 @@ class Tier:
             self.job = None
             return None
         if wait:
-            with Progress(f"compiling {self.name}", " s", self.price) as progress:
+            with Progress(f"compiling {self.name}", " s", lambda: self.price) as progress:
                 while not job.done and client.wait(job, SLOW / 4 or 0.01):
                     progress.at(time.monotonic() - job.started)
                     if progress.bar is None:
