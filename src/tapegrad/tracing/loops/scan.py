@@ -102,7 +102,7 @@ def _length(label: str, xs: Sequence[Any], tree: Any, length: Any) -> int:
 
 @dataclass(frozen=True)
 class Scan(Rounds):
-    """Rounds that take entries of arrays, with stacked results. If it `maps`, none are carried."""
+    """Rounds that take entries of arrays, with stacked results. One that `maps` carries nothing."""
 
     maps: bool
     xs: list[Any]

@@ -164,8 +164,7 @@ class _IsComplex(Exception):
 
 
 def _check_overflow(result: Any, x: Any, y: Any) -> None:
-    """Raise Python's error for an infinite power of finite numbers; else guard that it is
-    finite."""
+    """Raise Python's error for an infinite power of finite numbers; else guard finiteness."""
     if result._trace.idle or result._trace.supposing:
         finite = np.isfinite(result)
         finite._trace.guard(finite, True, "a power that is finite", fixed=True)

@@ -36,9 +36,8 @@ class _Place(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What earlier traces have found out about the draws of the loop at `place`: the words
-    "streams", "never" and "words", and, for this number of `rounds`, how often the numbers ran
-    out."""
+    """Notes of earlier traces on the draws of the loop at `place`: the words "streams", "never" and
+    "words", and how often the numbers for this number of `rounds` ran out."""
 
     held: set[Any]
     place: int

@@ -140,8 +140,7 @@ class Count(NamedTuple):
 
 class Looped(NamedTuple):
     """A recorded loop: the final values of variables; a round's results with their stacked arrays;
-    the number of rounds; and, if that varies between calls, the mask of the rounds that are
-    made."""
+    the number of rounds; and, if that varies between calls, the mask of the rounds made."""
 
     ends: list[Any]
     stacks: list[tuple[Leaf, Any]]

@@ -101,8 +101,7 @@ class Grown:
 
     @property
     def may_vary(self) -> bool:
-        """Whether the number of entries may vary: each list gets at most one, and it is a
-        number."""
+        """Whether the number of entries may vary: at most one number for each list."""
         fits = all(len(entries) < 2 for entries in self.entries)
         return fits and not any(isinstance(x, ArrayTracer) for x in self.rows)
 

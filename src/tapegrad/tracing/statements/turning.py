@@ -378,8 +378,7 @@ class Turned(InFrame):
         return [going]
 
     def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
-        """Record the loop: without a condition, if it has the same number of rounds at each
-        call."""
+        """Record the loop, without a condition if its number of rounds is constant."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
         _, *operands = self.operands(leaves, round_, self.done)

@@ -149,8 +149,7 @@ def interp(
     x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
     """np.interp: piecewise linear. At a node the slope is that of the interval to its right. If the
-    nodes decrease, all points are outside: NumPy first tests whether a point is above the last
-    one."""
+    nodes decrease, all points are outside: NumPy first tests for points above the last node."""
     given = x, xp, fp, below, above, period
     x, xp, fp = (cast(as_tracer(v, *given), np.float64) for v in given[:3])
     if not xp.size:
