@@ -239,6 +239,20 @@ def test_threads_of_kernels(threads):
         set_num_threads()
 
 
+def test_routines_of_libraries():
+    """A kernel says which it calls, and the line that calls them has what they are expected to
+    take of it."""
+
+    def f(scale):
+        S = scale * np.outer(W, W) + np.eye(W.size)
+        inverse = np.linalg.inv(S)
+        return W @ inverse @ W
+
+    found = value_and_grad(f, compile="always").profile(0.1, calls=1)
+    assert any(part.name.startswith("kernel") and "lu" in part.name for part in found.parts)
+    assert found.lines[0].text == "inverse = np.linalg.inv(S)"
+
+
 def test_the_clock_is_asked_once_a_part(monkeypatch):
     """And once at the end. Other calls don't ask it."""
     df = value_and_grad(loss, compile="always")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.values import Source
-from tapegrad.ir.plan import Recurrence, is_parallel, segments
+from tapegrad.ir.plan import Recurrence, is_parallel, leaves, segments
 from tapegrad.ir.steps import Gemm, PythonCall, Routine, Step
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.schedule.cost import PRODUCT, each, moved, work_once
@@ -171,7 +171,10 @@ def of_ticks(timed: Timed, alone: Timed | None, threads: int, known: Known) -> l
         is_call, seconds = isinstance(segment, PythonCall), max(done - begun - cost, 0.0)
         inside: Sequence[Step] = [segment] if isinstance(segment, PythonCall) else segment
         costs = known.costs(inside)
-        name = f"NumPy: {segment.primitive.name}" if is_call else f"kernel {next(kernels)}"  # type: ignore[union-attr]
+        if isinstance(segment, PythonCall):
+            name = f"NumPy: {segment.primitive.name}"
+        else:
+            name = f"kernel {next(kernels)}{_routines(segment)}"
         many, waiting = 1, 0.0
         if len(inside) == 1 and is_parallel(inside[0]):
             many = min(threads, inside[0].index.extent)  # type: ignore[attr-defined]
@@ -205,6 +208,12 @@ def _made_for(step: Any) -> Source | None:
     """The line of what a step without one of its own computes."""
     cell = getattr(step, "cell", None)
     return None if cell is None else cell.root.src
+
+
+def _routines(steps: Sequence[Step]) -> str:
+    """The library's routines that a kernel calls."""
+    called = [x.primitive.name for step in steps for x in leaves(step) if isinstance(x, Routine)]
+    return f" with {', '.join(dict.fromkeys(called))}" if called else ""
 
 
 def _cost_of_a_tick() -> float:

@@ -47,8 +47,9 @@ class Profile:
 
     `seconds` are the median of `calls` calls, `answered` is what answered them. `parts` were
     measured in one call more, `lines` are where their time goes. `nbytes` go to and from memory at
-    least; `flops` are additions, multiplications and functions, NaN where it isn't known how often
-    a loop goes round; `bandwidth` and `peak` are what this machine does of both in a second.
+    least; `flops` are additions, multiplications and functions, without those of a library's
+    routines, NaN where it isn't known how often a loop goes round; `bandwidth` and `peak` are what
+    this machine does of both in a second.
     `buffers` is the memory that a call takes beside its arguments, where that is most.
     """
 
