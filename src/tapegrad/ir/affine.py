@@ -215,7 +215,7 @@ class MovingIndex:
                 count = _text(k.count)
                 inner.append(f":{count}")
                 if k.step == 1:
-                    outer.append(f"{start}:{start} + {count}")
+                    outer.append(f":{count}" if start == "0" else f"{start}:{start} + {count}")
                 elif k.step > 0:
                     outer.append(f"{start}:{start} + ({count}) * {k.step}{stride}")
                 else:  # taken forwards, then reversed
