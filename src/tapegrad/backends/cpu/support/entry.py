@@ -69,9 +69,13 @@ def add_entry(module: Any, function: Any, kernel: Any, whole: bool, chunked: boo
         expected = placeholder(module, "words", words)
     region = run_region(module)
     entry = ir.Function(module, _ENTRY, ENTRY)
+    body = _body(module, function, kernel, chunked)
+    for made in (entry, body):  # which only call: LLVM's quick way does as well
+        made.attributes.add("noinline")
+        made.attributes.add("optnone")
     b = ir.IRBuilder(entry.append_basic_block())
     given = [
-        _body(module, function, kernel, chunked),
+        body,
         region if chunked else ir.Constant(region.type, None),
         parameters.gep([INT(0), INT(0)]),
         WORD(len(rows)),
