@@ -31,6 +31,7 @@ from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.memory import bytes_inside, live_bytes, matrix_bytes
+from tapegrad.ir.opened import closed
 from tapegrad.ir.tape import Tape
 from tapegrad.optimize.composites import expand_composites, expand_ordered
 from tapegrad.optimize.cse import eliminate_common
@@ -269,10 +270,9 @@ def compile(
     """The compiled kernels of a settled tape, with the code that calls them. Unless the tape is
     `ordered`, they reorder sums of products, and tell where that could matter for the arguments of
     a call, which then plays the tape. `build` compiles the kernels, by default in this process.
-    `times` receives the seconds of each part. If `kind` has a tape that differs in lengths alone,
-    the kernels serve any length."""
+    `times` receives the seconds of each part. Beside one of its `kind` they serve any length."""
     at = [perf_counter()]
-    best = at_its_best(tape)
+    best = at_its_best(closed(tape))
     at.append(perf_counter())
     program, others = _beside(tape, best, kind)
     at.append(perf_counter())
@@ -296,22 +296,23 @@ def _beside(tape: Tape, best: Tape, kind: Kind | None) -> tuple[Program, Numbers
     from tapegrad.schedule.buffers import assign, is_alike
     from tapegrad.schedule.lengths import varied
 
-    if kind is None:
-        return schedule(best), ()
-    for other in kind.others():
+    for other in () if kind is None else kind.others():
         axes = varied(tape, other)
-        one = looped(replace(best, axes=axes))
         try:
+            mine = best if closed(tape) == tape else at_its_best(tape)
+            one = looped(replace(mine, axes=axes))
             two = looped(replace(at_its_best(other), axes=axes))
+            if not is_alike(one.plan, two.plan):
+                continue
+            program = written(one, assign(one.plan, like=two.plan))
+            beside = written(two, assign(two.plan, like=one.plan))
         except Exception as error:  # the other tape may be a guess that can't be planned
             let_through(error)
             continue
-        if is_alike(one.plan, two.plan):
-            program = written(one, assign(one.plan, like=two.plan))
-            beside = written(two, assign(two.plan, like=one.plan))
-            if (others := HOST.numbers_of(program, beside)) is not None:
-                return replace(program, lengths=program.lengths & beside.lengths), others
-    kind.keep()
+        if (others := HOST.numbers_of(program, beside)) is not None:
+            return replace(program, lengths=program.lengths & beside.lengths), others
+    if kind is not None:
+        kind.keep()
     return schedule(best), ()
 
 

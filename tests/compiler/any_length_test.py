@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegrad
-from tapegrad import grad, value_and_grad
+from tapegrad import defvjp, grad, jit, primitive, value_and_grad, vmap
 from tapegrad.observe.program.joins import sides_of
 
 
@@ -119,6 +119,73 @@ def test_one_row_says_that_the_axis_varies(name):
     for n in (1, 3, 2, 4, 5, 7, 8, 12, 16, 31, 50):  # of the network two columns are others
         agree(compiled(*make(n)), played(*make(n)))
     assert compiled.cache_info().kernels == 2
+
+
+def ranked(x):
+    return np.sum(np.sort(x) * np.arange(len(x))) + np.sum(np.cumsum(x)[::-1] * x)
+
+
+def gathered(x, rows):
+    return np.sum(np.tanh(x[rows]) ** 2) + np.sum(x.T @ x)
+
+
+def pairs(x):
+    return np.sum(np.exp(-np.sum((x[:, None] - x) ** 2, axis=-1)))
+
+
+MORE = {
+    "sorting": (ranked, lambda n: (normal(n),), 2),
+    "gathering": (gathered, lambda n: (normal(n, 3), np.arange(n + 3) % n), 2),
+    "pairs": (pairs, lambda n: (normal(n, 3),), 2),
+}
+ORDERS = ((64, 100, 1, 7), (100, 1, 2, 33), (7, 512, 3, 1))
+
+
+@pytest.mark.every(6)
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("name", sorted({*PROGRAMS, *MORE} - {"a convolution"}))
+def test_one_row_is_a_length_like_any(name, order):
+    """A kernel for any length serves one row, which makes another tape by itself: it sums nothing,
+    and a mean of one divides by nothing. NumPy's convolution goes by which array is longer."""
+    sides_of.cache_clear()
+    f, make, _ = {**PROGRAMS, **MORE}[name]
+    compiled = value_and_grad(f, compile="always")
+    for n in order:
+        if name != "pairs" or n < 300:  # else worth several cores
+            alone = value_and_grad(lambda *args: f(*args), compile="never")
+            agree(compiled(*make(n)), alone(*make(n)), name == "single precision")
+    assert compiled.cache_info().kernels <= 2
+
+
+def test_rows_of_vmap_and_a_function_itself():
+    def one(w, x):
+        return np.sum(np.tanh(w * x)) ** 2
+
+    each = vmap(grad(one), in_axes=(None, 0), compile="always")
+    own = jit(lambda w, x: np.mean(np.tanh(x * w), axis=0), compile="always")
+    for n in (64, 7, 1, 5):
+        w, x = normal(3), normal(n, 3)
+        np.testing.assert_allclose(each(w, x), [grad(one)(w, row) for row in x], rtol=1e-10)
+        np.testing.assert_allclose(own(w, x), np.mean(np.tanh(x * w), axis=0), rtol=1e-12)
+    assert (each.cache_info().kernels, own.cache_info().kernels) == (2, 2)
+
+
+def test_a_rule_of_the_users_sees_one_row():
+    """Which it may treat by itself: nothing is made for any length then."""
+
+    @primitive
+    def centred(x):
+        return x - np.mean(x, axis=0)
+
+    def rule(ct, out, x):
+        return ct * 0.0 if x.shape[0] == 1 else ct / (x.shape[0] - 1)
+
+    defvjp(centred, rule)
+    slope = grad(lambda x: np.sum(centred(x) * x), compile="always")
+    for n in (64, 7, 1, 5):
+        x = normal(n, 3)
+        by = 0.0 if n == 1 else 1 / (n - 1)
+        np.testing.assert_allclose(slope(x), x - np.mean(x, axis=0) + by * x, atol=1e-12)
 
 
 def test_two_axes_that_vary_by_themselves():

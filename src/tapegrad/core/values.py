@@ -61,7 +61,7 @@ class Aval:
 
     @property
     def size(self) -> int:
-        return math.prod(self.shape)
+        return int(math.prod(self.shape))
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +96,25 @@ def aval_of(value: Any) -> Aval:
     return Aval((), np.asarray(value).dtype, weak=True)
 
 
+class Length(int):
+    """A number of elements, 0 or 1, of which other calls have more: it is equal to no number of the
+    code's own. So what is done for it is what is done for any number."""
+
+    __slots__ = ()
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Length and int(self) == int(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __mul__(self, other: Any) -> Any:
+        return self if type(other) is int and other == 1 else int(self) * other
+
+    __rmul__ = __mul__
+
+
 @immutable
 class Var:
     """A variable: the name `%id`, which one call or the list of inputs defines."""
@@ -127,6 +146,7 @@ class Literal:
     """
 
     value: np.generic
+    open: bool = False  # whether it depends on a `Length`: another call has another number
 
     @property
     def aval(self) -> Aval:
@@ -147,7 +167,7 @@ class Literal:
         return self.value.dtype, b"nan" if nan else self.value.tobytes()
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Literal):
+        if self is other or not isinstance(other, Literal) or self.open != other.open:
             return self is other
         x, y = self.value, other.value
         if type(x) is type(y) and x.dtype.kind in "fiub":

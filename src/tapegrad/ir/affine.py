@@ -75,12 +75,12 @@ class Affine:
         return result
 
     def text(self, name: Callable[[Any], str] = str, const_first: bool = False) -> str:
-        """`2 * i + 3`, or `3 + 2 * i` if `const_first`. Begins with a positive term if there is
-        one: `9 - i`."""
+        """`2 * i + 3`, or `3 + 2 * i` if `const_first`. Begins with a positive term, or with the
+        constant, 0 included: `9 - i`, `0 - i`."""
         parts = [
             (c < 0, name(i) if abs(c) == 1 else f"{abs(c)} * {name(i)}") for i, c in self.terms
         ]
-        if self.const or not parts:
+        if self.const or all(less for less, _ in parts):
             parts.insert(0 if const_first else len(parts), (self.const < 0, str(abs(self.const))))
         if parts[0][0]:
             parts.sort(key=lambda part: part[0])

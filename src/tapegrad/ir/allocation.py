@@ -57,7 +57,7 @@ class Span:
 
 def extent(cell: Cell) -> int:
     """The number of elements that a cell takes in memory."""
-    return math.prod(cell.left)
+    return int(math.prod(cell.left))
 
 
 def span(cell: Cell, at: At | None, allocation: Allocation) -> Span:

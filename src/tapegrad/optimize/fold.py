@@ -19,11 +19,12 @@ def folded(primitive: Primitive, operands: Sequence[Operand]) -> Literal | None:
     """The value of an elementwise call on literals; None for any other call."""
     if not primitive.pointwise:
         return None
-    values = []
+    values, open_ = [], False
     for x in operands:
         if not isinstance(x, Literal):
             return None
         values.append(x.value)
+        open_ = open_ or x.open
     (aval,) = primitive.avals(*[x.aval for x in operands])
     value = quiet(primitive.evaluate)(*values)
-    return Literal(aval.dtype.type(value))
+    return Literal(aval.dtype.type(value), open_)

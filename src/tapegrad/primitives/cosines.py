@@ -71,7 +71,7 @@ class Cosines(AlongAxes, Linear, Library):
     def _at_ends(self, x: Any, factor: float | None) -> Any:
         """The ends that stand for themselves alone, along each axis, times a factor."""
         for axis in self.axes if factor is not None else ():
-            n = x.shape[axis]
+            n = int(x.shape[axis])
             first, last = not self.sines, self.sines or self.type == 1
             if n == 1:
                 x = x * factor

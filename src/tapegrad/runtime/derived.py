@@ -27,8 +27,8 @@ from tapegrad.runtime import relatives
 from tapegrad.runtime.bound import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
 from tapegrad.runtime.checks import checked_mode
+from tapegrad.runtime.deriving import derived as derived_of
 from tapegrad.runtime.entry import Miss
-from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.retracing import (
     cause_of,
     furthest,
@@ -48,6 +48,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 if TYPE_CHECKING:
     from tapegrad.runtime.ahead import Lowered
 
+TRIED = 4  # variants, of which one may have had more elements along an axis
 PATIENCE = 10.0  # seconds that a thread waits for another one, which may be waiting for it
 
 
@@ -291,9 +292,7 @@ class Derived(Shown):
         derivation, observer = observed(
             self.root,
             inside,
-            lambda traced: with_halves(
-                transformation.derive(traced, selection, final=True), request
-            ),
+            lambda traced: derived_of(transformation, selection, request, traced, self._earlier()),
             again=True,
             in_vain=in_vain,
         )
@@ -309,6 +308,10 @@ class Derived(Shown):
         variant = Variant(derivation, state, self.mode, self.front, self.__name__)
         variant.is_rare = bool(in_vain)
         return variant
+
+    def _earlier(self) -> list[Tape]:
+        """The tapes of some earlier traces."""
+        return [variant.traced.tape for variant in self.cache.all_variants()[:TRIED]]
 
     # ---- ahead of time
 
@@ -340,8 +343,8 @@ class Derived(Shown):
             derivation, state = looked_at(
                 self.root,
                 transformation.within(request),
-                lambda traced: with_halves(
-                    transformation.derive(traced, selection, final=True), request
+                lambda traced: derived_of(
+                    transformation, selection, request, traced, self._earlier()
                 ),
                 without=given is not None,
             )

@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.core.request import Request, describe, is_differentiable, leaf_key, without_derivative
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError, TapeError
+from tapegrad.ir.opened import closed
 from tapegrad.ir.tape import Builder, Literal, Tape, with_inner
 from tapegrad.observe.observer import note_root, observed
 from tapegrad.primitives.control import has_effects
@@ -139,6 +140,7 @@ class Derivation:
     selection: Selection
     kept: Sequence[int]
     computed: Computed | None = None  # the trace's own values, if the tape computes nothing else
+    opened: Tape | None = None  # the tape with marks where a length is one of any: see `ir.opened`
 
     def __post_init__(self) -> None:
         # The keys of captured arrays: all that the trace depends on except their values. A tape
@@ -151,6 +153,11 @@ class Derivation:
         first = len(self.traced.tape.outputs) - self.traced.left
         # The outputs whose values a call leaves outside.
         self.left = [k for k, at in enumerate(self.kept) if at >= first]
+
+    def closed(self) -> Derivation:
+        """The same of tapes with marks, which are for who compiles."""
+        traced = replace(self.traced, tape=closed(self.traced.tape))
+        return replace(self, tape=closed(self.tape), traced=traced, opened=self.tape)
 
     def with_arrays(self, captured: tuple[Any, ...]) -> Derivation:
         """The derivation with other captured arrays of the same kinds, or without any."""

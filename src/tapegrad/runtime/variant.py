@@ -64,7 +64,7 @@ class Variant:
         self.traced: Traced = derivation.traced
         self.state = state
         self.front = front
-        self.tier = Tier(self.tape, compile, label) if tier is None else tier
+        self.tier = Tier(derivation.opened or self.tape, compile, label) if tier is None else tier
         self.entry: Entry | None = None
         self.playing: Playing | None = None
         self.is_rare = False  # whether each of the last calls took a new path

@@ -44,7 +44,7 @@ def store(cell: Cell, at: At, value: Any, src: Any) -> Compute:
 
 def entries(at: Iterable[Any]) -> At:
     """An index with some entries that are integers."""
-    return tuple([Affine((), k) if type(k) is int else k for k in at])
+    return tuple([Affine((), int(k)) if isinstance(k, int) else k for k in at])
 
 
 def fastest(read: Read) -> Index | None:

@@ -113,7 +113,8 @@ def loop(low: Lowering, call: Call) -> None:
             reads.append(Read(places[home]))
         elif body.inputs[1 + k] not in affine:
             reads.append(Read(*low.part(x)) if x.shape else _value(low, x))
-    if fixed and is_independent(plan, count) and rounds.value == index.extent > 1:
+    all_made = fixed and int(rounds.value) == int(index.extent)
+    if all_made and index.extent not in (0, 1) and is_independent(plan, count):
         low.steps.append(as_nest(plan, index, outs, reads, low.materialized))
         return
     first = len(low.failures)

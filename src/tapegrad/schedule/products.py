@@ -44,7 +44,7 @@ def is_gemm(call: Call, open_: Collection[int] = ()) -> bool:
     if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
         return False
     terms = call.primitive.terms
-    size = {k: MANY if n in open_ and n > 1 else n for k, n in extents(call).items()}
+    size = {k: MANY if n in open_ and n != 1 else n for k, n in extents(call).items()}
     batch, *sides = (
         math.prod(size[k] for k in letters)
         for letters in (terms.batch, terms.rows, terms.columns, terms.depth)

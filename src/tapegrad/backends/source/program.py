@@ -18,6 +18,7 @@ from tapegrad.core.locks import cached_property
 from tapegrad.ir.affine import Index
 from tapegrad.ir.allocation import Allocation, Slot
 from tapegrad.ir.cells import Cell
+from tapegrad.ir.opened import unmarked
 from tapegrad.ir.plan import Plan, segments
 from tapegrad.ir.steps import PythonCall, Step
 from tapegrad.ir.tape import Literal, dtype_name
@@ -117,13 +118,16 @@ class Program:
         checked = self._checked()
 
         def places(cells: Sequence[Cell]) -> tuple[Variable, ...]:
-            return tuple(Variable(self.names[c], c.outer, c.dtype, c in checked) for c in cells)
+            return tuple(
+                Variable(self.names[c], tuple(map(int, c.outer)), c.dtype, c in checked)
+                for c in cells
+            )
 
         return Driver(
             places(self.plan.inputs),
             places(self.plan.outputs),
-            tuple((self.names[s], s.size, in_kernels(s.dtype)) for s in self.slots),
-            tuple((self.names[c], c.primitive) for c in self.calls()),
+            tuple((self.names[s], int(s.size), in_kernels(s.dtype)) for s in self.slots),
+            tuple((self.names[c], unmarked(c.primitive)) for c in self.calls()),
             tuple(self.driver_lines(self._out_of_range())),
         )
 

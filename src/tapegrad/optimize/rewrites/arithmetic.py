@@ -20,7 +20,7 @@ from tapegrad.primitives.views import BroadcastTo, ExpandDims, Place, Reshape
 
 def _is(x: Operand, value: float) -> bool:
     """Whether `x` is the literal `value`, the sign of a zero included."""
-    if not isinstance(x, Literal) or x.value != value:
+    if not isinstance(x, Literal) or x.open or x.value != value:
         return False
     return value != 0 or math.copysign(1, float(x.value)) == math.copysign(1, value)
 
@@ -31,7 +31,7 @@ def _is_float(x: Operand) -> bool:
 
 def _minus(x: Literal) -> Literal:
     value: Any = x.value
-    return Literal(-value)
+    return Literal(-value, x.open)
 
 
 # ---- shapes
@@ -142,7 +142,7 @@ def _scaled_up_twice(s: Any, x: Operand, b: Literal) -> Operand | None:
     if call is None:
         return None
     base, a = call.operands if isinstance(call.operands[1], Literal) else call.operands[::-1]
-    if not isinstance(a, Literal) or not _is_power_of_two(a):
+    if not isinstance(a, Literal) or a.open or b.open or not _is_power_of_two(a):
         return None
     sizes = abs(float(a.value)), abs(float(b.value))
     if not all(1 <= size < 1e15 for size in sizes):
@@ -188,7 +188,7 @@ def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     x, y = xs
     if not _is_float(x):
         return None
-    if isinstance(y, Literal) and y.value == 0:  # x ** 0 --> 1, for NaN too
+    if isinstance(y, Literal) and not y.open and y.value == 0:  # x ** 0 --> 1, for NaN too
         return literal(1, x.dtype)
     if _is(y, 2):  # x ** 2 --> square(x)
         return s.make(ew.square, x)

@@ -84,7 +84,7 @@ def note(s: Any, x: Var, bound: int) -> None:
 
 def is_one(x: Operand) -> bool:
     """Whether `x` is the literal 1 or -1, so that multiplying by it changes the sign at most."""
-    return isinstance(x, Literal) and abs(x.value) == 1  # type: ignore[arg-type]
+    return isinstance(x, Literal) and not x.open and abs(x.value) == 1  # type: ignore[arg-type]
 
 
 def guards(builder: Builder, moderate: Mapping[Var, int]) -> list[Guard]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import Length
 from tapegrad.ir.tape import Literal, Operand, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
@@ -315,7 +316,8 @@ def _sum_of_equal(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
     total = float(c.value) * math.prod([x.shape[a] for a in p.axes])
     if abs(total) > 2 ** np.finfo(x.dtype).nmant or p.aval(x.aval).dtype != x.dtype:
         return None
-    found = Literal(x.dtype.type(total + 0.0))  # -0.0 becomes 0.0
+    open_ = c.open or any(isinstance(x.shape[a], Length) for a in p.axes)
+    found = Literal(x.dtype.type(total + 0.0), open_)  # -0.0 becomes 0.0
     return s.make(BroadcastTo(shape), found) if shape else found
 
 

@@ -156,7 +156,7 @@ def _loop(
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and rounds.is_meant(round_)):
                 raise again_with(each_round(sides, place))
-            more = done + 1 < len(items) or count is not None
+            more = done + 1 < len(items) or count is not None or short
             stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
             if not long and (stays or not more):
                 raise again_with(each_round(sides, place, len(items)))

@@ -84,7 +84,7 @@ def _varies(sides: Sides, place: int, items: Items | None) -> bool:
         return False
     trace, length = traces_under_way()[0], len(items)
     shapes = [var.shape for var in trace.builder.inputs]
-    return sides.varies(place, trace.builder.name, trace.level, length, shapes) and length > 1
+    return sides.varies(place, trace.builder.name, trace.level, length, shapes) and length > 0
 
 
 def _once(
