@@ -309,7 +309,7 @@ class Derived(Shown):
         variant.is_rare = bool(in_vain)
         return variant
 
-    def _earlier(self) -> list[Tape]:
+    def _earlier(self) -> list[Any]:
         """The tapes of some earlier traces."""
         return [variant.traced.tape for variant in self.cache.all_variants()[:TRIED]]
 
