@@ -33,8 +33,8 @@ def as_complex(x: Any) -> Any:
 
 
 def as_float(x: Any) -> Any:
-    """The Python float that a complex number to the left of a np.float64 `x` takes it for; None for
-    other objects."""
+    """A np.float64 to the right of a complex number, as the Python float that the complex number
+    takes it for; None for other objects."""
     if type(x) is np.float64:
         return float(x)
     scalar = isinstance(x, Value) and x.dtype == np.float64 and x._is_scalar()  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def _check_power(x: Any, y: Any) -> None:
 
 
 def _check_finite(found: Any, error: str, fails: Callable[[Any], Any]) -> None:
-    """Raise Python's error if a result isn't finite and `fails`. That it is finite is guarded."""
+    """Raise Python's error if a result isn't finite and `fails(result)` holds. Guard finiteness."""
     with found._trace.presumed():
         if not found._trace.idle and not np.isfinite(found) and fails(found):
             raise OverflowError(f"{error}{at_line()}")

@@ -28,7 +28,7 @@ _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if si
 
 
 def hash_of(x: Any) -> int:
-    """The hash of a traced number that is looked up, which is guarded; else an error."""
+    """The hash of a traced number in a lookup, which is guarded; an error elsewhere."""
     if not x._is_scalar():
         raise TypeError(f"unhashable type: 'numpy.ndarray'{at_line()}")
     x._trace.check_alive()

@@ -313,8 +313,8 @@ def tracers_of(kind: Any) -> Any:
 
 
 class _Subclasses(dict[type, Any]):
-    """The subclass of ndarray that the values of a class are of, traced or not; None for all
-    others. np.memmap counts as ndarray."""
+    """Maps the classes of values, traced or not, to their subclass of ndarray; all others to None.
+    np.memmap counts as ndarray."""
 
     def __missing__(self, kind: type) -> Any:
         found: Any = kind._subclass if issubclass(kind, Tracer) else None

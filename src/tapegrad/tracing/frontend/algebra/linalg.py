@@ -258,7 +258,7 @@ def det(a: Any) -> Any:
 
 
 def _is_unsafe_to_divide(factors: Any, logarithm: Any) -> Any:
-    """Whether derivatives by division are inaccurate.
+    """Whether derivatives that divide by the pivots may be inaccurate.
 
     det(A) A^-1 ... A^-1, the derivative of order k, may lose k - 1 times a quarter of the digits if
     the diagonal of U spans that much; or the determinant or six inverses may leave the range of

@@ -33,7 +33,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 @lru_cache(maxsize=4096)
 def _numbers(code: CodeType) -> dict[int, int]:
-    """The first number of elements that a mask has selected, by instruction of the code."""
+    """The first number of elements that a mask has selected, for each instruction of a code."""
     return {}
 
 

@@ -391,7 +391,7 @@ def all_bare(x: Any) -> Any:
 
 
 def class_asked(x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The subclass that `x.view(*args, **kwargs)` requests, or that of `x`; None for none."""
+    """The subclass that `x.view(*args, **kwargs)` requests, or that of `x`; None for ndarray."""
     for given in (kwargs.get("type"), kwargs.get("dtype"), *args):
         if isinstance(given, type) and issubclass(given, np.ndarray):
             return given

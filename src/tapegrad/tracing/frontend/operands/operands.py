@@ -210,7 +210,7 @@ def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[
 
 
 def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
-    """The operands of a composed function in the dtype of NumPy's loop, without Python numbers."""
+    """The operands of a composed function: all but Python numbers in the dtype of NumPy's loop."""
     loop = loop_dtypes(ufunc, xs)
     strong = [k for k, x in enumerate(xs) if isinstance(x, (Tracer, np.ndarray, np.generic))]
     done = list(xs)
@@ -243,7 +243,7 @@ def _flat(xs: Any) -> list[Any]:
 
 
 def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
-    """Apply a primitive in the innermost trace of `x` and of the operands, if any is traced."""
+    """Apply a primitive in the innermost trace of `x` and the operands, which may be plain."""
     return record(innermost([x, *operands]), primitive, operands)
 
 

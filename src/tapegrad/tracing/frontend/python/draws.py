@@ -297,7 +297,7 @@ class Calls:
         return form.formula(z, *moved)
 
     def _refusal(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """NumPy's error for the present values, raised by another generator; None for none."""
+        """NumPy's error for the present values, raised by another generator; None without one."""
         try:
             given, named = [*map(_valued, args)], {key: _valued(x) for key, x in kwargs.items()}
             with untraced():

@@ -77,8 +77,8 @@ def answer(frame: FrameType, f: Any, args: Sequence[Any]) -> Callable[..., Any] 
 
 
 def _silently(make: Callable[[], Any], note: Any) -> Any:
-    """All entries of a generator expression. If they tell something, those behind the entry that
-    decides mustn't: then the trace is repeated without this."""
+    """All entries of a generator expression. If one of its calls has an effect, such as printing,
+    entries behind the deciding one must not run: the trace is repeated without this."""
     calls = dispatch.trace().builder.calls
     first = len(calls)
     found = make()
