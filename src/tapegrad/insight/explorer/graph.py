@@ -59,7 +59,7 @@ def drawing(tape: Tape) -> Drawing:
         made[var] = len(labels)
         labels.append(f"{name or var} : {var.aval}")
         levels.append(0)
-        lanes.append(("", False))
+        lanes.append(("inputs", False))
         calls.append(None)
     for number, call in enumerate(tape.calls):
         read = dict.fromkeys(made[x] for x in call.operands if isinstance(x, Var))
@@ -67,7 +67,7 @@ def drawing(tape: Tape) -> Drawing:
         made.update(dict.fromkeys(call.outs, len(labels)))
         labels.append(_label(call))
         levels.append(1 + max((levels[k] for k in read), default=0))
-        lanes.append((call.src.function if call.src is not None else "", call.is_cotangent))
+        lanes.append((call.src.function if call.src is not None else "no line", call.is_cotangent))
         calls.append(number)
         if not call.is_cotangent:
             deepest = max(deepest, levels[-1])

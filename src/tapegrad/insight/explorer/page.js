@@ -252,11 +252,14 @@ function drawGraph() {
     const near = grid.get(Math.floor(x / cell) * 1e6 + Math.floor(y / cell));
     return near ? near.node.find((k) => x >= nodes[k][0] && x <= nodes[k][0] + w && y >= nodes[k][1] && y <= nodes[k][1] + h) ?? -1 : -1;
   };
+  let onPaper = false;
+  const room = () => onPaper ? [1000, 640] : [canvas.clientWidth, canvas.clientHeight];
   const fit = (all) => {
-    const a = canvas.clientWidth / (width + 60), b = canvas.clientHeight / (height + 90);
+    const [across, down] = room(), a = (across - 50) / width, b = (down - 70) / height;
     scale = Math.min(1.2, all ? Math.min(a, b) : Math.max(Math.min(a, b), Math.min(a, 0.45)));
-    x0 = (canvas.clientWidth - width * scale) / 2;
-    y0 = 44 * Math.min(1, scale + 0.3) + Math.max(0, (canvas.clientHeight - (height + 90) * scale) / 2);
+    x0 = (across - width * scale) / 2;
+    y0 = 20 + Math.max(28, (down - height * scale) / 2 - 10);
+    if (scale > b) y0 = 60 - (lanes.find((x) => !x[1]) || lanes[0])[3] * scale;  // begin with the inputs
     draw();
   };
   const zoom = (by, x, y) => {
@@ -275,9 +278,9 @@ function drawGraph() {
   };
   function paint() {
     waiting = false;
-    const dpr = window.devicePixelRatio || 1, cw = canvas.clientWidth, ch = canvas.clientHeight;
+    const dpr = onPaper ? 2 : window.devicePixelRatio || 1, [cw, ch] = room();
     if (!cw) return;
-    if (!scale) return fit(false);
+    if (!scale) fit(false);
     if (canvas.width !== cw * dpr || canvas.height !== ch * dpr) { canvas.width = cw * dpr; canvas.height = ch * dpr; }
     pen.setTransform(dpr, 0, 0, dpr, 0, 0);
     pen.clearRect(0, 0, cw, ch);
@@ -296,7 +299,7 @@ function drawGraph() {
       pen.fill();
       pen.stroke();
       // Its name stays in sight, above it or at the top.
-      const font = 12.5 / Math.min(scale, 1), title = (name || "inputs") + (is ? " ↑" : "");
+      const font = 12.5 / Math.min(scale, 1), title = name + (is ? " ↑" : "");
       titles.push([title, (a + c) / 2, Math.max(b - 40, Math.min(top + font * 1.3, d)), c - a + 66, font, is ? reverse : forward]);
     }
     const sets = [links.near, links.chosen].filter(Boolean);
@@ -340,10 +343,14 @@ function drawGraph() {
       pen.fillText(label.length > 24 ? `${label.slice(0, 23)}…` : label, x + w / 2, y + h / 2 + 1);
     }
     pen.textBaseline = "alphabetic";
+    pen.strokeStyle = pane;
+    pen.lineJoin = "round";
     for (const [title, x, y, room, font, colour] of titles) {
       pen.font = `600 ${font}px system-ui, "DejaVu Sans", sans-serif`;
       pen.fillStyle = colour;
       pen.textAlign = "center";
+      pen.lineWidth = font / 3;
+      pen.strokeText(title, x, y + 18, room);
       pen.fillText(title, x, y + 18, room);
     }
   }
@@ -375,6 +382,11 @@ function drawGraph() {
   for (const b of document.querySelectorAll("#graph .tools button")) b.onclick = () => middle(+b.dataset.zoom);
   new ResizeObserver(draw).observe(canvas);
   links.after.push(draw);
+  links.printing = (on) => {
+    onPaper = on;
+    fit(on);
+    paint();
+  };
   // A call that is chosen elsewhere comes into view
   const reveal = { mark: () => {}, fill: () => {}, reveal: () => {
     const k = nodes.findIndex((x) => x[3] >= 0 && links.chosen.call.has(x[3]));
@@ -633,10 +645,11 @@ async function start() {
   addEventListener("beforeprint", () => {
     theme(false);
     for (const p of panels) { p.hidden = false; if (DRAW[p.id] && !drawn[p.id]) { drawn[p.id] = true; DRAW[p.id](); } }
+    links.printing(true);
     links.printed = PRINTED;
     for (const l of links.lists) l.fill();
   });
-  addEventListener("afterprint", () => { links.printed = 0; open("code"); });
+  addEventListener("afterprint", () => { links.printed = 0; links.printing(false); open("code"); });
   document.documentElement.dataset.ready = "yes";
 }
 start().catch((error) => {
