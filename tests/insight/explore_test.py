@@ -449,6 +449,31 @@ def test_graph_zooms_and_links(page):
 
 
 @needs_browser
+def test_machine_code_links_with_its_kernel(browser, tmp_path):
+    found = of_loss()
+    (name,) = [
+        text[4:].partition("(")[0] for text, _ in found.to_dict()["source"] if "def " in text
+    ]
+    kernels = [[name, 8, ["     0  push       rbp", "     1  ret"], 3]]
+    found.to_dict()["machine"] = {"note": "", "kernels": kernels}
+    found.save(tmp_path / "machine.html")
+    browser.errors.clear()
+    browser.open(tmp_path / "machine.html")
+    browser.press("6")
+    rows = browser.value("[...document.querySelectorAll('#machine .row')].map(x => x.textContent)")
+    assert rows == ["     0  push       rbp", "     1  ret", "... 3 more"]
+    browser.move(*browser.place("#machine .row", 1))
+    assert any("np.exp(np.sin(x))" in line for line in marked(browser, "program"))
+    browser.move(*row(browser, "program", "np.exp(np.sin(x))"))
+    buttons = (
+        "[...document.querySelectorAll('#machine .steps button.near')].map(x => x.textContent)"
+    )
+    assert browser.value(buttons) == [f"{name}  8 B"]
+    browser.move(5, 5)
+    assert browser.value(buttons) == [] and browser.errors == []
+
+
+@needs_browser
 def test_dark_and_light(page):
     colour = "getComputedStyle(document.body).backgroundColor"
     before = page.value(colour)

@@ -35,7 +35,8 @@ function coloured(el, text) {
 
 const links = { near: null, chosen: null, lists: [], after: [], printed: 0 };
 function spread(kind, n) {  // all that belongs to a line of one kind
-  const all = { line: new Set(), call: new Set(), step: new Set(), row: new Set() };
+  const all = { line: new Set(), call: new Set(), step: new Set(), row: new Set(), kernel: new Set() };
+  const own = (r) => { all.row.add(r); if (data.kernelOfRow[r] >= 0) all.kernel.add(data.kernelOfRow[r]); };
   const add = {
     line: (k) => { for (const c of data.callsOfLine[k] || []) add.call(c, true); all.line.add(k); },
     call: (c, down) => {
@@ -45,10 +46,11 @@ function spread(kind, n) {  // all that belongs to a line of one kind
     },
     step: (s, up) => {
       all.step.add(s);
-      for (const r of data.rowsOfStep[s] || []) all.row.add(r);
+      for (const r of data.rowsOfStep[s] || []) own(r);
       if (up) for (const c of data.steps[s]) { all.call.add(c); if (data.calls[c] >= 0) all.line.add(data.calls[c]); }
     },
-    row: (r) => { for (const s of data.source[r][1]) add.step(s, true); all.row.add(r); },
+    row: (r) => { for (const s of data.source[r][1]) add.step(s, true); own(r); },
+    kernel: (k) => data.kernelOfRow.forEach((x, r) => { if (x === k) add.row(r); }),
   };
   if (n >= 0) add[kind](n, true);
   return all;
@@ -70,7 +72,7 @@ function changed() {
   for (const list of links.lists) list.mark();
   for (const f of links.after) f();
 }
-const marks = (set, at) => set && at && at[1] >= 0 && set[at[0]].has(at[1]);
+const marks = (set, at) => Boolean(set && at && at[1] >= 0 && set[at[0]].has(at[1]));
 
 class List {
   constructor(el, count, draw, of, width, label) {
@@ -477,7 +479,7 @@ function drawSpeed() {
     bar.style.width = `${160 * s / total}px`;
     row.append(make("td", "right", threads > 1 ? `${threads}, ${percent(waiting)} waiting` : ""), make("td", "right", f ? amount(f, "") : ""), make("td", "right", b ? amount(b, "B") : ""), make("td", "", lines.slice(0, 12).join(", ") + (lines.length > 12 ? ", …" : "")));
     const own = lines.map((x) => data.program.findIndex((y) => y[0] === x && y[1])).filter((x) => x >= 0);
-    row.onmouseenter = () => { links.nearAt = null; links.near = { line: new Set(own), call: new Set(), step: new Set(), row: new Set() }; changed(); };
+    row.onmouseenter = () => { links.nearAt = null; links.near = { line: new Set(own), call: new Set(), step: new Set(), row: new Set(), kernel: new Set() }; changed(); };
     row.onmouseleave = () => near(null) || (links.near = null, changed());
   }
   const points = parts.filter((x) => x.flops && x.nbytes && x.seconds).map((x) => [x.name, x.flops / x.nbytes, x.flops / x.seconds]);
@@ -538,13 +540,19 @@ function drawMachine() {
     new List(el, rows.length, (row, j) => {
       const [, address, word, rest] = rows[j][0].match(/^(\s*[\da-f]+\s\s)?(\S+\s*)?(.*)$/);
       row.append(make("span", "c", address || ""), make("span", /^(j|call|ret|b\.|bl)/.test(word) ? "v" : "f", word || ""), rest);
-    }, () => ["call", -1], width, "Machine code").machine = true;
+    }, () => ["kernel", -1], width, "Machine code").machine = true;
+    el.onmousemove = () => near(["kernel", k]);  // all of it is of the lines of its kernel
+    el.onclick = () => choose(["kernel", k]);
   };
   kernels.forEach(([name, bytes], k) => {
     const b = bar.appendChild(make("button", "", `${name}  ${amount(bytes, "B")}`));
     b.setAttribute("role", "option");
     b.onclick = () => show(k);
   });
+  links.after.push(() => [...bar.children].forEach((b, k) => {
+    b.classList.toggle("near", marks(links.near, ["kernel", k]));
+    b.classList.toggle("chosen", marks(links.chosen, ["kernel", k]));
+  }));
   if (kernels.length) show(0);
 }
 
@@ -598,6 +606,12 @@ async function start() {
   data.calls.forEach((line, call) => { if (line >= 0) push(data.callsOfLine, line, call); });
   data.steps.forEach((calls, s) => calls.forEach((c) => push(data.stepsOfCall, c, s)));
   data.source.forEach(([, steps], row) => steps.forEach((s) => push(data.rowsOfStep, s, row)));
+  let kernel = -1;
+  const names = data.machine.kernels.map((x) => `def ${x[0]}(`);
+  data.kernelOfRow = data.source.map(([text]) => {
+    if (/^(def |# )/.test(text)) kernel = names.findIndex((x) => text.startsWith(x));
+    return kernel;
+  });
   for (const [text, call] of data.tape) if (call >= 0) data.text[call] = text.trim();
   const { seconds, bandwidth, peak, nbytes, flops } = data.speed;
   const facts = [[time(seconds), "a call"], [`${data.calls.length}`, "calls on the tape"],
