@@ -99,7 +99,8 @@ class Range:
         if any(self.kind):
             t, w = (1 - t) / t, w / t**2
         parts = [(start + step * t, factor * w) for start, step, factor in self.sides]
-        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
+        one = len(parts) == 1
+        return parts[0] if one else tuple(np.concatenate(x) for x in zip(*parts, strict=True))
 
     def within(self, ends: Any) -> Any:
         """Intervals of t, of those that QUADPACK has ended with."""

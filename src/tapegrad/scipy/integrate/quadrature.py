@@ -95,14 +95,13 @@ class Mesh:
         """Intervals that also end where a slope jumps between an end and the node next to it; and
         whether the rule is near enough in them, held against one in their halves. No sum tells of
         such a jump, but at the end the polynomial through the nodes is apart from the integrand."""
-        nodes, weights = rule(name)
+        _, weights = rule(name)
         tiny = _tiny(where, value)
-        beside = np.array([np.min(nodes), 1 - np.max(nodes)])
         while True:
             size = ends[:, 1] - ends[:, 0]
             rows, halves, at_ends = _rows(where, ends, name, f, value, tiny)
             total, of_halves = [size @ (weights @ x) for x in (rows, halves)]
-            most, apart = self._error(total), size[:, None] * beside
+            most, apart = self._error(total), size[:, None] * _beside(name)
             rounding = self.rounding * np.abs(rows).max((0, 1))
             least = np.maximum(most / (NEAR + apart[:, :, None]), rounding)
             jumps = (np.abs(at_ends - _at_ends(name) @ rows) > least).any(2) & (apart > NEAR)
@@ -137,6 +136,13 @@ def _at_ends(name: str) -> np.ndarray:
 
 
 @functools.cache
+def _beside(name: str) -> np.ndarray:
+    """How far from both ends of the interval from 0 to 1 the nearest nodes of a rule are."""
+    nodes, _ = rule(name)
+    return np.array([np.min(nodes), 1 - np.max(nodes)])
+
+
+@functools.cache
 def _places(name: str) -> np.ndarray:
     """The nodes of a rule on the interval from 0 to 1, and those on its halves."""
     nodes, _ = rule(name)
@@ -152,7 +158,8 @@ def _rows(where: Range, ends: Any, name: str, f: Any, value: Any, tiny: float) -
     t = np.concatenate([low + size * places, low + near, high - near], 1)
     x, factors = where.placed(t.ravel(), np.ones(t.size))
     table = _table(f, x, t.shape[1], np.size(value), tiny) * factors[:, None]
-    found = table.reshape(-1, *t.shape, table.shape[1]).sum(0)
+    sides = table.reshape(-1, *t.shape, table.shape[1])
+    found = sides.sum(0) if len(sides) > 1 else sides[0]
     halves = 0.5 * (found[:, count : 2 * count] + found[:, 2 * count : -2])
     return found[:, :count], halves, found[:, -2:]
 
