@@ -10,6 +10,7 @@ import pytest
 
 from tapegrad import grad, jit, profile, set_num_threads, value_and_grad
 from tapegrad.backends.host import HOST
+from tapegrad.backends.source.driver import Driver
 from tapegrad.errors import ArgumentError
 from tapegrad.insight.measuring import OUTSIDE, TICK, ticking
 from tapegrad.runtime import profiled
@@ -274,3 +275,12 @@ def test_a_line_with_a_lambda_is_one_line():
     lines = value_and_grad(f, compile="never").profile(np.ones(3), calls=1).lines
     places = [line.line for line in lines]
     assert len(set(places)) == len(places)
+
+
+def test_a_kernel_with_many_arguments_is_a_part():
+    """Its call takes several lines: its name need not stand in the first one."""
+    call = ["status = parallel(", "    kernel1, 2, x, y", ")", "if status:", "    raise Stale"]
+    lines = ("out = empty((3,), float64)", "if kernel0(x, out):", "    raise Stale", *call)
+    ticks = ticking(Driver((), (), (), (), lines), ["kernel0", "kernel1"]).lines
+    assert [k for k, line in enumerate(ticks) if line.startswith(TICK)] == [1, 4, 10]
+    assert [line for line in ticks if not line.startswith(TICK)] == [*lines]

@@ -136,11 +136,17 @@ def rounds_of(tape: Tape, values: Sequence[Any]) -> dict[tuple[Source | None, bo
 def ticking(driver: Any, kernels: Iterable[str]) -> Any:
     """A driver that says the time before each kernel and each call of NumPy's, and at the end."""
     called = {*kernels, *[name for name, _ in driver.calls]}
-    lines: list[str] = []
+    statements: list[list[str]] = []  # what is called may stand in a second line
     for line in driver.lines:
-        if line[:1] not in " )" and called & set(re.findall(r"\w+", line)):
+        if line[:1] in " )":
+            statements[-1].append(line)
+        else:
+            statements.append([line])
+    lines: list[str] = []
+    for statement in statements:
+        if called & set(re.findall(r"\w+", " ".join(statement))):
             lines.append(f"{TICK}({CLOCK}())")
-        lines.append(line)
+        lines += statement
     return replace(driver, lines=(*lines, f"{TICK}({CLOCK}())"))
 
 

@@ -467,17 +467,23 @@ function drawBuffers(el) {
   }
 }
 
+function byFile(lines) {  // model.py:3, 5
+  const found = {};
+  for (const [, file, number] of lines.map((x) => x.match(/^(.*?)(:\d+|, line \d+)$/) || ["", x, ""])) (found[file] ??= []).push(number);
+  return Object.entries(found).map(([file, own]) => file + own.map((x, k) => k ? x.replace(/^(:|, line )/, ", ") : x).join("")).join("; ");
+}
+
 function drawSpeed() {
   const { parts, bandwidth, peak, nbytes, flops, seconds } = data.speed, total = parts.reduce((a, x) => a + x.seconds, 0) || 1;
   const table = document.querySelector("#speed .parts").appendChild(make("table"));
   const head = table.appendChild(make("tr"));
-  for (const [text, cls] of [["Part of a call, measured"], ["Time", "right"], ["Share", "right"], [""], ["Threads", "right"], ["Operations", "right"], ["Bytes", "right"], ["Lines"]]) head.append(make("th", cls, text));
+  for (const [text, cls] of [["Part"], ["Time", "right"], ["Share", "right"], [""], ["Threads", "right"], ["Operations", "right"], ["Bytes", "right"], ["Lines"]]) head.append(make("th", cls, text));
   for (const { name, seconds: s, lines, flops: f, nbytes: b, threads, waiting } of parts) {
     const row = table.appendChild(make("tr"));
     for (const [text, cls] of [[name], [time(s), "right"], [percent(s / total), "right"]]) row.append(make("td", cls, text));
     const bar = row.appendChild(make("td")).appendChild(make("div", "bar"));
     bar.style.width = `${160 * s / total}px`;
-    row.append(make("td", "right", threads > 1 ? `${threads}, ${percent(waiting)} waiting` : ""), make("td", "right", f ? amount(f, "") : ""), make("td", "right", b ? amount(b, "B") : ""), make("td", "", lines.slice(0, 12).join(", ") + (lines.length > 12 ? ", …" : "")));
+    row.append(make("td", "right", threads > 1 ? `${threads}, ${percent(waiting)} waiting` : ""), make("td", "right", f ? amount(f, "") : ""), make("td", "right", b ? amount(b, "B") : ""), make("td", "", byFile(lines)));
     const own = lines.map((x) => data.program.findIndex((y) => y[0] === x && y[1])).filter((x) => x >= 0);
     row.onmouseenter = () => { links.nearAt = null; links.near = { line: new Set(own), call: new Set(), step: new Set(), row: new Set(), kernel: new Set() }; changed(); };
     row.onmouseleave = () => near(null) || (links.near = null, changed());
@@ -497,12 +503,11 @@ function drawSpeed() {
   shape(el, "text", { x: W - 24, y: y(peak) - 6, "text-anchor": "end" }, `products of matrices: ${amount(peak, "")}/s`);
   shape(el, "text", { x: x(Math.sqrt(low * knee)) - 8, y: y(Math.sqrt(low * knee) * bandwidth) - 8, "text-anchor": "end" }, `copying: ${amount(bandwidth, "B")}/s`);
   shape(el, "text", { x: (W + L) / 2, y: H - 8, "text-anchor": "middle" }, "operations for each byte to and from memory");
-  const tall = points.map(() => 0);
   points.forEach(([name, px, py], k) => {
     const whole = name === "the call", cx = x(px), cy = y(py);
     const g = shape(el, "circle", { cx, cy, r: whole ? 6 : 5, fill: whole ? "var(--accent)" : "var(--time)", stroke: "var(--pane)" });
     shape(g, "title", {}, `${name}: ${amount(py, "")} operations a second, ${px.toPrecision(3)} a byte`);
-    if (points.length <= 12 || whole) shape(el, "text", { x: cx + 9, y: cy + 4 }, name);
+    if (points.length <= 12 || whole) shape(el, "text", { x: whole ? cx - 10 : cx + 9, y: cy + 4, "text-anchor": whole ? "end" : "start" }, name);
   });
 }
 
