@@ -452,6 +452,32 @@ def test_classes_that_can_be_separated_have_no_maximum(seed, scale):
         assert not maximum_likelihood(separated, np.zeros(4), x, y).converged
 
 
+@pytest.mark.parametrize(
+    ("seed", "method"), [(1053, "trust-ncg"), (1059, "trust-ncg"), (1109, "BFGS")]
+)
+def test_separated_classes_in_odd_units(seed, method):
+    """Steps lead down by 1e-20, where curvatures stay as they are: one standard error away the
+    likelihood is as high, or 1e12 higher."""
+    r = np.random.default_rng(seed)
+    rows, columns = r.integers(4, 300), r.integers(1, 5)
+    x = r.normal(size=(rows, columns)) * 10 ** r.uniform(-3, 5)
+    x = np.column_stack([np.ones(rows), x])
+    y = x @ r.normal(size=columns + 1) > 0
+
+    def separated(b, x, y):
+        return np.logaddexp(0, x @ b) - y * (x @ b)
+
+    start = np.zeros(columns + 1)
+    with pytest.warns(RuntimeWarning, match="no maximum likelihood was found"):
+        fit = maximum_likelihood(separated, start, x, y, method=method, tol=[None, 1e-14][seed % 2])
+    assert not fit.converged
+
+
+def test_data_without_rows():
+    with pytest.raises(ArgumentError, match="no rows"):
+        maximum_likelihood(lambda m, y: (y - m) ** 2, 0.0, np.zeros(0))
+
+
 @pytest.mark.parametrize("bounds", [[(0, 1), (2, 3)], ((0, 1), (2, 3)), [(0, 1)] * 3])
 def test_pairs_of_scipy_are_no_bounds(bounds):
     """Of two numbers they would be read as other bounds: lower (0, 1), upper (2, 3)."""

@@ -149,3 +149,25 @@ def test_a_loss_that_is_nan_says_where():
     X, y = rows(20)
     with pytest.raises(ArgumentError, match="nll is nan at init in row 4 of 20"):
         Regressor(lambda p, X, y: np.where(y == y[4], np.nan, y * p), line, 1.0).fit(X, y)
+
+
+def test_predictions_of_another_shape():
+    """They would be other labels, or be broadcast in a score."""
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    y = np.arange(30) % 3
+
+    def loss(params, X, y):
+        return (X @ params - y) ** 2
+
+    three = Classifier(loss, lambda params, X: np.exp(X @ params), np.zeros(2)).fit(x, y)
+    two = Classifier(loss, lambda params, X: np.ones((len(X), 3)), np.zeros(2)).fit(x, y > 0)
+    for model, shape in (
+        (three, r"\(30,\), and there are 3"),
+        (two, r"\(30, 3\), and there are 2"),
+    ):
+        for ask in (model.predict, model.predict_proba):
+            with pytest.raises(ValueError, match=shape):
+                ask(x)
+    mean = Regressor(loss, lambda params, X: np.mean(X @ params), np.zeros(2)).fit(x, 1.0 * y)
+    with pytest.raises(ValueError, match="one number for each"):
+        mean.predict(x)

@@ -136,6 +136,8 @@ class Likelihood:
                 f"nll returned {rows.dtype} of shape {rows.shape}: it must be one number, or an "
                 "array with one for each row"
             )
+        if rows.size == 0:
+            raise ArgumentError("nll returned an array of no rows: the data have none")
         bad = np.flatnonzero(~np.isfinite(rows))
         if bad.size:
             word = "row" if bad.size == 1 else "rows"
@@ -293,10 +295,10 @@ def _newton(
         u, value, slope = moved
     flat = curvature.flat * ~fixed[:, None]
     falls = np.abs(slope / curvature.size @ flat).max(initial=0.0)
-    if last < _NEAR:
-        fading = np.flatnonzero((bends < 0.9 * before) & ~fixed)
-    else:
-        fading = np.flatnonzero(_flat_at_once(likelihood, u, value, curvature, along) & ~fixed)
+    fades = (bends < 0.9 * before) if last < _NEAR else np.zeros(len(u), bool)
+    if not fades.any():
+        fades = _flat_at_once(likelihood, u, value, curvature, along)
+    fading = np.flatnonzero(fades & ~fixed)
     problem = ""
     if not np.isfinite(matrix).all():
         bad = np.flatnonzero(~np.isfinite(bends))
@@ -315,16 +317,20 @@ def _newton(
 def _flat_at_once(
     likelihood: Likelihood, u: np.ndarray, value: float, curvature: Curvature, along: np.ndarray
 ) -> np.ndarray:
-    """Numbers along which the likelihood is flat where the search brought Newton no step to take.
-    Where nothing bends, the start says whether something did. What rounding alone bends isn't
-    higher by a half, or about that, one standard error away."""
+    """Numbers along which the likelihood is flat. Where nothing bends, the start says whether
+    something did. What rounding alone bends isn't higher by a half, or about that, one standard
+    error away."""
     if (none := ~curvature.has_bend).any():
         return none & (likelihood.hessian(likelihood.space.start).diagonal() > 0)
     along = along if along.any() else np.ones(len(along))
     step = -curvature.bent @ (along / max(float(np.linalg.norm(along)), 1e-300))
-    there = np.clip(u + step, likelihood.lower, likelihood.upper)
-    rise = likelihood.at(there)[0] - value
-    is_flat = np.array_equal(there, u + step) and not 1e-3 < rise < 1e3
+    rises = []
+    for there in (u + step, u - step):
+        inside = np.array_equal(there, np.clip(there, likelihood.lower, likelihood.upper))
+        higher, slope = likelihood.at(there)
+        if inside and (slope.any() or higher < value + 1):  # else it may not be defined there
+            rises.append(higher - value)
+    is_flat = bool(rises) and not 1e-3 < min(rises) < 1e2
     return is_flat & (np.abs(step * curvature.size) > 0.1)
 
 

@@ -114,7 +114,13 @@ class Regressor(RegressorMixin, _Fitted):
     def predict(self, X: Any) -> np.ndarray:
         """What the prediction says for each row."""
         X = self._checked(X)
-        return np.asarray(self.prediction(self.params_, X))
+        found = np.asarray(self.prediction(self.params_, X))
+        if found.shape != (len(X),):
+            raise ValueError(
+                f"the prediction of {len(X)} rows has shape {found.shape}: it must be one number "
+                "for each"
+            )
+        return found
 
 
 class Classifier(ClassifierMixin, _Fitted):
@@ -147,8 +153,15 @@ class Classifier(ClassifierMixin, _Fitted):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, for each row: float64[n, classes]."""
         X = self._checked(X)
-        found = np.asarray(self.prediction(self.params_, X))
-        return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
+        found, count = np.asarray(self.prediction(self.params_, X)), len(self.classes_)
+        if found.ndim == 1 and count == 2:
+            found = np.stack([1.0 - found, found], axis=1)
+        if found.shape != (len(X), count):
+            raise ValueError(
+                f"the prediction of {len(X)} rows has shape {found.shape}, and there are {count} "
+                f"classes: it must be {(len(X), count)}"
+            )
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of each row."""
