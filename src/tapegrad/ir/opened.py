@@ -11,6 +11,7 @@ granted of how its numbers follow from lengths.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, replace
@@ -26,22 +27,24 @@ class _Unlike(Exception):
     """The tapes differ in more than numbers."""
 
 
-def has_single(tape: Tape) -> bool:
-    """Whether an axis of an input has one element, or a loop makes one round."""
-    rounds = (c.primitive.most for c in tape.calls if c.primitive.repeats)  # type: ignore[attr-defined]
-    return any(1 in v.shape for v in tape.inputs) or 1 in rounds
-
-
 def opened(tape: Tape, like: Tape) -> Tape | None:
-    """A tape whose numbers are marked where they are others in a tape like it; None if the tapes
-    differ in more than numbers."""
+    """A tape whose numbers are marked where they differ from those of a tape like it; None if no
+    axis of an input and no loop is of length 1 in this one alone, or if more differs."""
     ours, theirs = ([(len(x.shape), x.dtype) for x in t.inputs] for t in (tape, like))
-    if ours != theirs or len(tape.calls) != len(like.calls):
+    lengths = map(_lengths, (tape, like))
+    single = any(n == 1 != m for n, m in zip(*lengths, strict=False))
+    if not single or ours != theirs or len(tape.calls) != len(like.calls):
         return None
     try:
         return _Opened().tape(tape, like)
     except _Unlike:
         return None
+
+
+def _lengths(tape: Tape) -> list[int]:
+    """The lengths of inputs' axes, and the most rounds of loops."""
+    loops: list[Any] = [call.primitive for call in tape.calls if call.primitive.repeats]
+    return [*itertools.chain(*[v.shape for v in tape.inputs]), *[loop.most for loop in loops]]
 
 
 def closed(tape: Tape) -> Tape:

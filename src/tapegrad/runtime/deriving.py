@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request
-from tapegrad.ir.opened import has_single, opened
+from tapegrad.ir.opened import opened
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.halves import with_halves
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
@@ -27,7 +27,7 @@ def derived(
     def made(traced: Traced) -> Derivation:
         return with_halves(transformation.derive(traced, selection, final=True), request)
 
-    for like in earlier if has_single(traced.tape) else ():
+    for like in earlier:
         if (tape := opened(traced.tape, like)) is not None:
             try:
                 return made(replace(traced, tape=tape)).closed()
