@@ -26,6 +26,7 @@ from tapegrad.ir.tape import Guard, Tape
 from tapegrad.pipeline import at_its_best, schedule
 
 NEEDED = "tapegrad's explorer needs {}. Install it with: pip install 'tapegrad[explore]'"
+SCRIPTS = "lists.js", "graph.js", "charts.js", "page.js"  # in this order
 BUFFERS = 40  # which are listed, the largest ones
 FRAME = "width:100%;height:820px;border:1px solid #8884;border-radius:8px"
 
@@ -224,6 +225,6 @@ def _rendered(data: dict[str, Any]) -> str:
         style=Markup(text("page.css")),
         light=Markup(colours(dark=False)),
         dark=Markup(colours(dark=True)),
-        script=Markup(text("page.js")),
+        script=Markup("\n".join(map(text, SCRIPTS))),
         data=base64.b64encode(packed).decode(),
     )
