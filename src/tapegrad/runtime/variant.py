@@ -130,7 +130,8 @@ class Variant:
         if not (self.state.never or waits):
             self._enter(request)
         entry = self.entry  # another thread may remove it
-        told.current().again()
+        if self.derivation.tells:
+            told.current().again()
         if entry is not None:
             try:
                 return (entry.call_flat(leaves, taken),)
@@ -151,7 +152,8 @@ class Variant:
                 self._note(computed.seconds)
             return (self.derivation.assemble(own(computed.values, inputs)),)
         start = time.perf_counter()
-        told.current().again()
+        if self.derivation.tells:
+            told.current().again()
         if not self._fits_outside():
             return None
         try:
