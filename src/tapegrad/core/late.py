@@ -37,6 +37,7 @@ NEXT_DOOR = (  # needed to start the worker process, and to look on disk
     "_socket",
     "tapegrad.compiler.client",
     "tapegrad.compiler.kept",
+    "tapegrad.schedule.cost",  # expects the seconds that compiling takes
 )
 MACHINE_CODE = (  # needed to load and link machine code
     "select",
