@@ -47,7 +47,7 @@ class Progress:
         self.done: Any = 0
         self.due = time.monotonic() + LONG
         self.bar: Any = None
-        self._draw = quietly(self._shown)
+        self.quietly = quietly
 
     def __enter__(self) -> Progress:
         self.outer = _here.progress
@@ -67,7 +67,7 @@ class Progress:
         now = time.monotonic()
         if now >= self.due and self.outer is None:
             self.due = now + OFTEN
-            self._draw()
+            self.quietly(self._shown)()
 
     def _shown(self) -> None:
         try:
