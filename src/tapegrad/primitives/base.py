@@ -1,18 +1,19 @@
-"""What a primitive is, and the closed set of kinds.
+"""The base classes of primitives, and the kind of elementwise primitives.
 
-One declaration answers every question that the stages ask: shape and dtype (`aval`), NumPy's
-answer (`evaluate`), reverse and forward rule (`vjp`, `jvp`), what passes may do with it, how NumPy
-writes it (`numpy_text`), and what is emitted: the kind decides how, by what its primitives declare.
+One declaration answers every question that the stages ask: the result's type (`aval`), its value by
+NumPy (`evaluate`), the reverse and the forward rule (`vjp`, `jvp`), the facts that passes use, the
+NumPy source (`numpy_text`) and the emitted code. How code is emitted depends on the kind and on
+what the primitives of this kind declare.
 
     Elementwise   one scalar expression an element; operands broadcast
     the others    see `primitives.kinds`
 
-An *instance* is a primitive with its static parameters. Instances are frozen and hashable: they
-are the key of common subexpressions, part of the cache key, and what the tape prints.
+An *instance* is a primitive with its static parameters. Instances are frozen and hashable: they are
+the key of common subexpressions, part of the cache key, and what the tape prints.
 
 Rules are written in terms of primitives. Applied to `Node`s they append calls to a tape, so the
-derivative of a derivative works by construction. A rule returns the cotangents of all operands
-and never asks which are wanted: dead-code elimination removes the rest. Rules may ignore
+derivative of a derivative works by construction. A rule returns the cotangents of all operands,
+whether they are needed or not: dead-code elimination removes the rest. Rules may ignore
 broadcasting; `differentiate.reverse` undoes it in one place.
 
 Names: `x`, `y` primals; `out` the result; `t` tangent; `ct` cotangent.
@@ -46,28 +47,30 @@ from tapegrad.ir.tape import (
     dtype_name,
     literal,
 )
-from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitives finds these here
+from tapegrad.ir.tape import Primitive as Primitive  # exported here too, for declarations
 from tapegrad.ir.traits import PLAIN, SMOOTH, Algebra, Ties
 
 
 class Parametric(Primitive):
-    """A primitive with static parameters: subclasses are frozen dataclasses, by `parametric`."""
+    """A primitive with static parameters. Subclasses are frozen dataclasses, made by
+    `parametric`."""
 
-    # How many of the last axes of each operand are the primitive's own, or of all operands. Those
-    # before them are a batch, for each index of which it does the same, and broadcast.
+    # The number of trailing axes of each operand, or of every operand, on which the primitive
+    # works. The axes before them are a batch and broadcast.
     cores: ClassVar[int | tuple[int, ...] | None] = None
 
     def aval(self, *xs: Aval) -> Any:
-        """The result's type: that of the first operand, where nothing else is said."""
+        """The result's type. By default it is the type of the first operand."""
         return xs[0].with_shape(xs[0].shape)
 
     def of_rows(self, size: int) -> Any:
-        """What does to each of `size` rows, along a new first axis of all operands but steps, what
-        this does to one; None of a primitive of which that isn't another one."""
+        """The primitive that applies this one to each of `size` rows. The rows are along a new
+        first axis of all operands except steps. None if there is no such primitive."""
         return None
 
     def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
-        """The result for rows, in calls of its own; None of a primitive that needs none."""
+        """The result for `size` rows, by calls of this primitive's own. None if it has no own
+        way."""
         return None
 
     def changed(self, **fields: Any) -> Any:
@@ -101,10 +104,11 @@ P = TypeVar("P", bound=Parametric)
 
 @dataclass_transform(frozen_default=True)
 def parametric(cls: type[P]) -> type[P]:
-    """A primitive whose static parameters are the fields of its class: a frozen dataclass.
+    """Make a class a primitive whose static parameters are its fields: a frozen dataclass.
 
-    `dataclass` would write six methods for each class, which took a third of tapegrad's import. Of
-    these only `__init__` is another for each; the rest are those of `Parametric`.
+    `dataclass` would write six methods for each class, which took a third of tapegrad's import
+    time. Of these only `__init__` differs between classes. The others are inherited from
+    `Parametric`.
     """
     made = dataclass(eq=False, repr=False)(cls)
     if isinstance(getattr(made, "name", None), str):
@@ -185,9 +189,8 @@ class Node(Value):
 class Writer:
     """Applies primitives to nodes by appending calls to `builder`.
 
-    `src` and `reason` are stamped on each call: the differentiator sets them, call by call.
-    `captured` are the arrays that users' rules reached without being passed them, by id, with the
-    variables that stand for them.
+    Each call gets the current `src` and `reason`, which the differentiator sets call by call.
+    `captured` maps the id of an array that a user's rule captured to its variable and the array.
     """
 
     def __init__(self, builder: Builder) -> None:
@@ -200,7 +203,7 @@ class Writer:
         return Node(self, operand)
 
     def capture(self, array: Any) -> Node:
-        """An array as a value of the tape, which captures it."""
+        """The node of an array that a rule captures. It becomes an input of the tape."""
         if id(array) not in self.captured:
             self.captured[id(array)] = self.builder.fresh(aval_of(array)), array
         return self.node(self.captured[id(array)][0])
@@ -226,8 +229,9 @@ class Writer:
 
 @functools.lru_cache(maxsize=2048)
 def tape_of_rule(primitive: Any, types: tuple[Aval, ...], moved: tuple[int, ...]) -> Tape | None:
-    """A primitive's forward rule as a tape: of the tangents of the operands numbered `moved`, of
-    all operands and of the results. None if there is no rule, or a result has no tangent."""
+    """A primitive's forward rule as a tape. The inputs are the tangents of the operands numbered
+    `moved`, then all operands, then the results. None if there is no rule, or a result has no
+    tangent."""
     builder = Builder(str(primitive.name))
     writer = Writer(builder)
     ts: list[Any] = [None] * len(types)
@@ -268,8 +272,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Kink:
-    """Where the first `points` operands of an elementwise primitive have a kink: the reverse rule,
-    `rule(directions, ct, out, *xs)` (see `kinks`), and the `origin` (see `Ties`)."""
+    """The kink of an elementwise primitive, in its first `points` operands. `rule(directions, ct,
+    out, *xs)` is the reverse rule (see `kinks`). For `origin` see `Ties`."""
 
     rule: Callable[..., Sequence[Any]]
     points: int = 1
@@ -279,22 +283,22 @@ class Kink:
 class Elementwise(Primitive):
     """`out[i] = scalar(x[i], y[i], ...)`, operands broadcast against each other.
 
-    Its `name` is that of `function`, if it isn't given, and `scalar`, the emitted expression, a
-    call by that name: `{0}` stands for the first operand, names are those of the emitter's
-    vocabulary, and without an expression NumPy is called between the kernels. `numpy` is NumPy's
-    expression, if that isn't a call of `function`, `quick` one that scalars are quicker at. With
-    `of_all` the emitter has `all_name(x, first, count, y)`, which asks it of many numbers at once.
+    `name` is that of `function` by default. `scalar` is the emitted expression, by default a call
+    of `name`. In it `{0}` is the first operand, and function names are the emitter's vocabulary. If
+    it is "", NumPy is called between the kernels. `numpy` is the NumPy expression, if it isn't a
+    call of `function`; `quick` is an expression that is faster for scalars. With `of_all` the
+    emitter has `all_name(x, first, count, y)`, a test of many numbers at once.
 
-    What it says of its derivative, which is zero everywhere if it says nothing:
+    The derivative is zero everywhere unless one of these is declared:
 
     - `partials(out, *xs)`: d out / d operand, one each: a node, the number 1 or -1, or None for an
       operand without derivative. Both modes follow.
-    - `times(t, out, *xs)`: `t` times each of them, where a product with the partial would make NaN
-      of 0 * inf. Both modes follow.
-    - `vjp` and `jvp`, where they differ; `kink` in the place of the first of these.
+    - `times(t, out, *xs)`: `t` times each partial, where a product with the partial would be NaN, 0
+      * inf. Both modes follow.
+    - `vjp` and `jvp`, if the two modes differ; `kink` may replace `vjp`.
 
-    The other facts are those of `Primitive`, and checked. Operands have one dtype, which is the
-    result's, unless `dtype` says otherwise. Complex ones are left to NumPy by what is `numpys`.
+    The other facts are those of `Primitive`. They are checked. Operands have one dtype. It is the
+    result's too, unless `dtype` is given. With `numpys` NumPy computes complex numbers.
     """
 
     pointwise = True
@@ -338,14 +342,14 @@ class Elementwise(Primitive):
         DECLARED.setdefault(self.name, self)
 
     def _operands(self) -> int:
-        """How many there are; 0 if that isn't known."""
+        """The number of operands; 0 if it isn't known."""
         if isinstance(self.ufunc, np.ufunc):
             return self.ufunc.nin
         code = getattr(inspect.unwrap(self.partials or self._times or len), "__code__", None)
         return 0 if code is None or code.co_flags & inspect.CO_VARARGS else code.co_argcount - 1
 
     def _check(self, count: int) -> None:
-        """That its facts fit together."""
+        """Raise a ValueError if the declared facts contradict each other."""
         partials, times, vjp = self.partials, self._times, self._vjp
         if self.scalar is None:
             wrong = "say what its `scalar` is"
@@ -366,7 +370,7 @@ class Elementwise(Primitive):
         dtype = last.dtype if self.dtype is None else self.dtype
         shape = xs[0].shape if len(xs) == 1 else broadcast_shapes(*[x.shape for x in xs])
         if shape == last.shape and dtype is last.dtype and not last.weak:
-            return last  # one object for one type makes tapes small, and types quick to compare
+            return last  # sharing one object keeps tapes small and makes types quick to compare
         return Aval(shape, dtype)
 
     def evaluate(self, *xs: Any) -> Any:
@@ -391,19 +395,20 @@ class Elementwise(Primitive):
             return [f"{outs[0]} = {self._numpy.format(*xs)}"]
         ufunc = self.ufunc
         module = "np" if isinstance(ufunc, np.ufunc) else ufunc.__module__
-        if module.startswith("tapegrad."):  # it is called by the primitive's name
+        if module.startswith("tapegrad."):  # users don't import it from there
             return []
         return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
 
     def quick_text(self, xs: Sequence[str]) -> str:
-        """In terms of operators, which scalars of NumPy's are ten times as quick at."""
+        """The call as an expression of operators, or "". NumPy's scalars are ten times as fast with
+        operators as with functions."""
         text = self._numpy.format(*xs)
-        has_names = any(map(str.isalpha, self._numpy))  # of functions
+        has_names = any(map(str.isalpha, self._numpy))  # the names of functions
         return "" if has_names or text == xs[0] else text
 
     def scalar_text(self, xs: Sequence[str]) -> str:
         text = self._quick.format(*xs) or self.quick_text(xs)
-        return "" if "/" in text and not self._quick else text  # Python's numbers raise there
+        return "" if "/" in text and not self._quick else text  # Python's x / 0 raises
 
     def kink(self, operands: Sequence[Any]) -> Any:
         if self._along is None:
@@ -411,7 +416,7 @@ class Elementwise(Primitive):
         return self.ties.origin is not None, *operands[: self.points]
 
     def length(self, *xs: Any) -> Any:
-        """Of what is 0 at its kink alone, as a distance is: the value for these operands."""
+        """The distance from a kink that is a point, for operands `xs`. It is 0 at the kink only."""
         return self(*xs)
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -447,24 +452,25 @@ class Elementwise(Primitive):
         return str(self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # There is one object of each elementwise primitive; a pickle refers to it by name.
+        # Each elementwise primitive is one object, so a pickle refers to it by name.
         return by_name, (self.name,)
 
 
 def total(terms: Iterable[Any]) -> Any:
-    """The sum of the terms that there are; None of none."""
+    """The sum of the terms that aren't None; None if there are none."""
     found = [term for term in terms if term is not None]
     return functools.reduce(operator.add, found) if found else None
 
 
 def by_name(name: str) -> Any:
-    """The primitive, or class of primitives, that was declared under this name."""
+    """The primitive, or class of primitives, that is declared under `name`."""
     return DECLARED[name]
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What a rule returns for an operand that it doesn't cover: an error, if it is wanted."""
+    """A rule's result for an operand whose derivative isn't known. It is an error if it is
+    needed."""
 
     message: str
 

@@ -1,13 +1,13 @@
-"""Batches: what a primitive does to each of many rows, as calls of all rows at once.
+"""Batching: applying a primitive to many rows at once.
 
-A value that differs from row to row is *mapped*: it has the rows along a new first axis. Of the
-others there is one for all rows. Each primitive says in one of four ways how rows are added:
+A value that differs from row to row is *mapped*: its rows are along a new first axis. A value that
+isn't mapped is the same for all rows. A primitive declares one of four ways to add rows:
 
-    pointwise    operands broadcast: axes of extent 1 come after the rows where they are missing
-    cores        the trailing axes of each operand that are its own: the axes before are a batch,
-                 as in the signature of a generalised ufunc
-    of_rows      another primitive, which does to each row what this one does
-    batched      in calls of its own
+    pointwise    operands broadcast: axes of extent 1 are inserted after the rows
+    cores        the number of trailing axes of each operand on which it works; the axes before
+                 them are a batch, as in the signature of a generalised ufunc
+    of_rows      another primitive, which applies this one to each row
+    batched      calls of its own
 
 Any other primitive runs row by row, in a loop (see `differentiate.batching`).
 """
@@ -27,8 +27,8 @@ _ONE = Literal(np.int64(1))
 
 
 def batched(primitive: Any, size: int, mapped: Mapped, xs: Sequence[Any]) -> Any:
-    """The result, or results, of `size` rows, all of which are mapped; None of a primitive that
-    doesn't say how. At least one operand is mapped."""
+    """The results for `size` rows, all of them mapped. None if the primitive declares no way to add
+    rows. At least one operand is mapped."""
     if primitive.pointwise:
         return primitive(*aligned(xs, mapped, [0] * len(xs)))
     found = primitive.batched(size, mapped, xs)
@@ -40,7 +40,8 @@ def batched(primitive: Any, size: int, mapped: Mapped, xs: Sequence[Any]) -> Any
 
 
 def aligned(xs: Sequence[Any], mapped: Mapped, cores: Sequence[int]) -> list[Any]:
-    """The operands with as many axes before their own, so that rows stand under rows."""
+    """The operands with equally many axes before their last `cores[k]`, so that rows broadcast
+    against rows."""
     leads = [x.ndim - core - m for x, core, m in zip(xs, cores, mapped, strict=True)]
     most = max(leads)
     return [
@@ -49,31 +50,31 @@ def aligned(xs: Sequence[Any], mapped: Mapped, cores: Sequence[int]) -> list[Any
 
 
 def expanded(x: Any, further: int) -> Any:
-    """A mapped value with so many axes of extent 1 after its rows."""
+    """A mapped value with `further` axes of extent 1 inserted after its rows."""
     return DECLARED["expand_dims"](tuple(range(1, 1 + further)))(x) if further else x
 
 
 def repeated(x: Any, size: int, further: int = 0) -> Any:
-    """A value that isn't mapped as one that is, the same in all rows."""
+    """An unmapped value as a mapped one, by broadcasting it to all rows."""
     return DECLARED["broadcast_to"]((size, *(1,) * further, *x.shape))(
         DECLARED["expand_dims"](tuple(range(further)))(x) if further else x
     )
 
 
 def all_mapped(xs: Sequence[Any], mapped: Mapped, size: int) -> list[Any]:
-    """The operands with rows, all of them."""
+    """The operands, all of them mapped."""
     return [x if m else repeated(x, size) for x, m in zip(xs, mapped, strict=True)]
 
 
 def cores_of(primitive: Any, count: int) -> Sequence[int] | None:
-    """For each of so many operands how many of its last axes are its own; None if that isn't known
-    of the primitive."""
+    """For each of `count` operands, the number of trailing axes on which the primitive works. None
+    if it declares no `cores`."""
     given = getattr(primitive, "cores", None)
     return (given,) * count if isinstance(given, int) else given
 
 
 def _of_cores(primitive: Any, size: int, mapped: Mapped, xs: Sequence[Any]) -> Any:
-    """The rows are one more axis of the batch; what isn't mapped broadcasts, or is repeated."""
+    """Add the rows as one more batch axis. Unmapped operands broadcast, or are repeated."""
     cores = cores_of(primitive, len(xs)) or ()
     lined = aligned(xs, mapped, cores)
     rows = [x.aval.with_shape(x.shape[m:]) for x, m in zip(xs, mapped, strict=True)]
@@ -90,12 +91,12 @@ def _of_cores(primitive: Any, size: int, mapped: Mapped, xs: Sequence[Any]) -> A
         ]
     try:
         return primitive(*lined)
-    except ValueError:  # one of them has no batch
+    except ValueError:  # an operand can't have a batch
         return None
 
 
 def _of_rows(primitive: Any, size: int, mapped: Mapped, xs: Sequence[Any]) -> Any:
-    """By another primitive, all of whose operands are mapped, but for the steps of a loop."""
+    """Apply the primitive's `of_rows`. All operands become mapped, except the steps of a loop."""
     steps = len(getattr(primitive, "moves", ()))
     if steps and any(mapped[len(xs) - steps :]):
         return None
@@ -107,18 +108,18 @@ def _of_rows(primitive: Any, size: int, mapped: Mapped, xs: Sequence[Any]) -> An
 
 
 def row_numbers(size: int, like: Any, ndim: int) -> Any:
-    """The number of each row, as an array of (size, 1, ..., 1) of `ndim` axes in all; of a node
-    `like` any other."""
+    """The number of each row, an array of shape (size, 1, ..., 1) with `ndim` axes. `like` is a
+    node of the same tape."""
     ones = DECLARED["broadcast_to"]((size,))(like.writer.node(_ONE))
     numbers = DECLARED["cumsum"](0)(ones) - 1
     return expanded(numbers, ndim - 1)
 
 
 def put_last(x: Any) -> Any:
-    """The rows as the last axis."""
+    """The value with its rows as the last axis."""
     return DECLARED["transpose"]((*range(1, x.ndim), 0))(x)
 
 
 def put_first(x: Any) -> Any:
-    """The last axis as rows."""
+    """The value with its last axis as rows."""
     return DECLARED["transpose"]((x.ndim - 1, *range(x.ndim - 1)))(x)

@@ -1,15 +1,15 @@
 """Contractions: sums of products of two arrays, over axes that they share.
 
-There is one primitive, and its parameter is the subscripts of an einsum of two operands:
+There is one primitive. Its parameter is the subscripts of an einsum of two operands:
 
-    ij,jk->ik       the product of matrices
-    hij,hjk->hik    that of each pair of a batch
-    i,i->           of vectors
-    nijc,cd->nijd   of each pixel's channels with one matrix
+    ij,jk->ik       the product of two matrices
+    hij,hjk->hik    the products of a batch of pairs
+    i,i->           the product of two vectors
+    nijc,cd->nijd   the product of each pixel's channels and one matrix
 
-A letter in both operands and in the result is a *batch* axis, one in both operands alone is
-*contracted*, and one in a single operand is *free*; a free axis is in the result. So each letter
-stands in two or in three of the three terms, and exchanging them is what derivatives do:
+A letter in both operands and in the result is a *batch* axis. A letter in both operands alone is
+*contracted*. A letter in a single operand is *free*, and is in the result too. So each letter is in
+two or three of the three terms, and a derivative exchanges terms:
 
     d/dx  x, y -> out   is   ct, y -> x         d/dy   is   x, ct -> y
 """
@@ -33,7 +33,7 @@ from tapegrad.primitives.kinds import Bilinear, Contraction
 from tapegrad.primitives.reductions import LONG_SUM
 from tapegrad.primitives.views import ExpandDims, Squeeze, Transpose
 
-MATMUL = np.matmul  # as it is outside of a trace
+MATMUL = np.matmul  # NumPy's own, also during a trace
 LETTERS = string.ascii_lowercase[8:] + string.ascii_lowercase[:8] + string.ascii_uppercase
 
 
@@ -46,17 +46,17 @@ class Terms(NamedTuple):
 
     @property
     def batch(self) -> str:
-        """The letters of both operands that are kept, in the result's order."""
+        """The letters in both operands and in the result, in the result's order."""
         return "".join(k for k in self.out if k in self.x and k in self.y)
 
     @property
     def rows(self) -> str:
-        """The letters that x has alone, in the result's order."""
+        """The letters of the result that aren't in y, in the result's order."""
         return "".join(k for k in self.out if k not in self.y)
 
     @property
     def columns(self) -> str:
-        """The letters that y has alone, in the result's order."""
+        """The letters of the result that aren't in x, in the result's order."""
         return "".join(k for k in self.out if k not in self.x)
 
     @property
@@ -67,7 +67,8 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def terms_of(subscripts: str) -> Terms:
-    """The terms of subscripts in this form; a ValueError if they are of another."""
+    """The terms of `subscripts`. Raises a ValueError if they aren't a contraction of two
+    operands."""
     left, arrow, out = subscripts.partition("->")
     x, comma, y = left.partition(",")
     terms = Terms(x, y, out)
@@ -81,7 +82,7 @@ def terms_of(subscripts: str) -> Terms:
 
 @parametric
 class Einsum(Bilinear, Contraction):
-    """`out[...] = sum over the contracted axes of x[...] * y[...]`, as the subscripts say."""
+    """`out[...] = sum over the contracted axes of x[...] * y[...]`."""
 
     subscripts: str
 
@@ -122,7 +123,7 @@ class Einsum(Bilinear, Contraction):
 
     @property
     def is_matmul(self) -> bool:
-        """Whether NumPy's matmul of the same operands is this, element by element in its memory."""
+        """Whether NumPy's matmul of the operands, in their order, computes this."""
         return _recipe(self.subscripts) is MATMUL
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
@@ -136,14 +137,14 @@ class Einsum(Bilinear, Contraction):
         return contract(ct, y, to, right, left), contract(x, ct, left, to, right)
 
 
-# ---- making them
+# ---- building contractions
 
 
 def contract(x: Any, y: Any, left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]) -> Any:
-    """The contraction of axes with these labels; where nothing is summed, a product.
+    """The contraction of axes with these labels; a product if nothing is summed.
 
-    The first free axis of the result is made one of the first operand, and letters are given in
-    order, so that one contraction has one text.
+    Equal contractions get equal subscripts: the result's first free axis is one of the first
+    operand, and letters are assigned in order.
     """
     first = next((k for k in out if k not in left or k not in right), None)
     if first is not None and first not in left:
@@ -154,12 +155,12 @@ def contract(x: Any, y: Any, left: Sequence[Any], right: Sequence[Any], out: Seq
 
 
 def times(dtype: np.dtype) -> Any:
-    """What multiplies; of truth values, whether both are true, as their sum is whether any is."""
+    """The primitive that multiplies. For booleans it is `logical_and`, as their sum is `any`."""
     return ew.logical_and if dtype.kind == "b" else ew.mul
 
 
 def named(left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]) -> str:
-    """The subscripts, with letters in the order in which labels occur."""
+    """The subscripts, with letters assigned in the order in which labels occur."""
     letters: dict[Any, str] = {}
     for k in (*left, *right):
         letters.setdefault(k, LETTERS[len(letters)])
@@ -168,8 +169,8 @@ def named(left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]) -> str:
 
 
 def spread(x: Any, labels: Sequence[Any], out: Sequence[Any]) -> Any:
-    """A view whose axes are in the order of `out`, with axes of extent 1 for those it lacks; none
-    of these in front, where broadcasting adds them."""
+    """A view of `x` with its axes in the order of `out`, and axes of extent 1 for the labels that
+    it lacks. Leading ones are left out: broadcasting adds them."""
     kept = [k for k in out if k in labels]
     x = ordered(x, labels, kept)
     first = out.index(kept[0]) if kept else len(out)
@@ -178,14 +179,14 @@ def spread(x: Any, labels: Sequence[Any], out: Sequence[Any]) -> Any:
 
 
 def ordered(x: Any, labels: Sequence[Any], wanted: Sequence[Any]) -> Any:
-    """`x` with its axes in another order."""
+    """`x` with its axes in the order of the labels `wanted`."""
     order = tuple([list(labels).index(k) for k in wanted])
     return x if order == tuple(range(len(order))) else Transpose(order)(x)
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """The product of the matrices in the last two axes of x and y, of vectors where an operand has
-    one axis; the axes before them broadcast. A ValueError if extents don't fit."""
+    """The product of the matrices in the last two axes of x and y. An operand with one axis is a
+    vector. The axes before them broadcast. Raises a ValueError if extents don't fit."""
     labels_x, labels_y = _matmul_labels(x.ndim, "ik"), _matmul_labels(y.ndim, "kj")
     if x.shape[labels_x.index("k")] != y.shape[labels_y.index("k")]:
         raise ValueError(f"matmul: inner dimensions differ: {x.aval} @ {y.aval}")
@@ -198,19 +199,19 @@ def matmul(x: Any, y: Any) -> Any:
 
 
 def _matmul_labels(ndim: int, last: str) -> list[Any]:
-    """Labels of axes: negative numbers for those of a batch, as they are counted from its end."""
+    """Labels of axes. Batch axes have negative numbers, counted from the last batch axis."""
     return ["k"] if ndim == 1 else [*range(2 - ndim, 0), *last]
 
 
 def _unstretched(x: Any, labels: Sequence[Any], extents: Any) -> tuple[Any, list[Any]]:
-    """Without the axes of extent 1 that broadcast to another extent."""
+    """`x` and its labels without the axes of extent 1 that broadcast to another extent."""
     unit = tuple([a for a, k in enumerate(labels) if extents.get(k, x.shape[a]) != x.shape[a]])
     kept = [k for a, k in enumerate(labels) if a not in unit]
     return (Squeeze(unit)(x) if unit else x), kept
 
 
 def adjoint(x: Any) -> Any:
-    """The conjugate transpose of the last two axes; of real matrices the transpose."""
+    """The conjugate transpose of the last two axes; the transpose for real matrices."""
     return conjugated(swapped(x))
 
 
@@ -220,12 +221,13 @@ def swapped(x: Any) -> Any:
     return Transpose((*batch, columns, rows))(x)
 
 
-# ---- NumPy's answer
+# ---- evaluation by NumPy
 
 
 @lru_cache(maxsize=4096)
 def _recipe(subscripts: str) -> Any:
-    """What evaluates a contraction: matmul itself, or matmul of what is put in order for it."""
+    """The function that evaluates a contraction: `matmul` itself, or `matmul` of rearranged
+    operands."""
     terms = terms_of(subscripts)
     batch, rows, columns, depth = terms.batch, terms.rows, terms.columns, terms.depth
     direct = (batch + rows + depth, batch + depth + columns, batch + rows + columns)
@@ -243,8 +245,8 @@ def _recipe(subscripts: str) -> Any:
 
 @dataclass(frozen=True)
 class _Arranging:
-    """The product of matrices that axes are put in order for: so many of a batch, then rows, those
-    that are summed over, and columns."""
+    """A contraction as a product of matrices, after axes are put in the order batch, rows, summed
+    axes, columns. `batch`, `rows` and `depth` are the numbers of these axes."""
 
     order_x: tuple[int, ...]
     order_y: tuple[int, ...]
@@ -257,7 +259,7 @@ class _Arranging:
         return self.arranged(x, y)(x, y)
 
     def arranged(self, x: Any, y: Any) -> Callable[[Any, Any], Any]:
-        """The function of operands of these shapes."""
+        """The function for operands of these shapes."""
         nb, nr, nd = self.batch, self.rows, self.depth
         shape_x = tuple([x.shape[k] for k in self.order_x])
         shape_y = tuple([y.shape[k] for k in self.order_y])
@@ -265,7 +267,7 @@ class _Arranging:
         own, others = shape_x[nb : nb + nr], shape_y[nb + nd :]
         left, right = (*ahead, math.prod(own), inner), (*ahead, inner, math.prod(others))
         wanted = (*ahead, *own, *others)
-        # What puts an operand in order, and the result: None where it is so already.
+        # The order of each operand's and the result's axes: None if it needn't change.
         order_x, order_y, order_out = map(
             _unless_same, (self.order_x, self.order_y, self.order_out)
         )
@@ -281,7 +283,7 @@ class _Arranging:
             found = np.matmul(_in_rows(x), _in_rows(y))
             found = found if as_wanted is None else found.reshape(as_wanted)
             found = found if order_out is None else found.transpose(order_out)
-            if nb > 1 or order_out is not None:  # NumPy puts a batch as it lies in the operands
+            if nb > 1 or order_out is not None:  # a batch has the operands' memory order
                 return found if found.flags.c_contiguous else found.copy()
             return found if wanted else found[()]
 
@@ -293,8 +295,8 @@ def _unless_same(order: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _dot(x: Any, y: Any) -> Any:
-    """The product of vectors; in single precision, where BLAS adds up one after another, long ones
-    in pairs."""
+    """The product of two vectors. Long ones of single precision are summed in pairs, since BLAS
+    adds their products one after another."""
     return np.sum(x * y) if _in_pairs(x) else np.matmul(x, y)
 
 
@@ -303,7 +305,7 @@ def _in_pairs(x: Any) -> bool:
 
 
 def _in_rows(x: Any) -> Any:
-    """The same, as BLAS takes matrices: contiguous along one of the last two axes."""
+    """`x` in memory that BLAS accepts: contiguous along one of the last two axes."""
     if x.flags.c_contiguous:
         return x
     near = x.itemsize in x.strides[-2:] or min(x.shape[-2:]) < 2
@@ -311,7 +313,7 @@ def _in_rows(x: Any) -> Any:
 
 
 def _matrix_text(terms: Terms, xs: Sequence[str]) -> str | None:
-    """The product in terms of `@` and transposes, where that says it; None where it doesn't."""
+    """The product as an expression of `@` and transposes; None if there isn't one."""
     batch, rows, columns, depth = terms.batch, terms.rows, terms.columns, terms.depth
     if max(map(len, (rows, columns, depth))) > 1 or terms.out != batch + rows + columns:
         return None

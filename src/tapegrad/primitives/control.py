@@ -1,4 +1,4 @@
-"""Calls that hold sub-tapes, and functions that only NumPy can run."""
+"""Calls with sub-tapes, and calls of functions that only NumPy can run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tapegrad.primitives.transposing import pulled_by, pushed_by
 
 
 class Applied(Control):
-    """Runs its sub-tape once, on its operands; `ruled`, it has a rule that the sub-tape hasn't."""
+    """A primitive that runs its sub-tape once, on its operands. If `ruled`, its derivative isn't
+    the sub-tape's."""
 
     tape: Tape
     ruled: ClassVar[bool] = False
@@ -46,7 +47,7 @@ class Applied(Control):
 
 @parametric
 class CallTape(Applied):
-    """Runs a sub-tape. The `inline` pass puts its calls in place of this one."""
+    """A call of a sub-tape. The pass `inline` replaces it by the sub-tape's calls."""
 
     tape: Tape
 
@@ -54,12 +55,12 @@ class CallTape(Applied):
     of_complex = True
 
 
-# The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand,
-# for the cotangents of the results, the results and the operands. All are nodes.
+# The reverse rule of a user's primitive: `backward(cts, outs, xs)` returns one cotangent an
+# operand, for the cotangents of the results, the results and the operands. All are nodes.
 Backward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
-# A forward rule: `forward(ts, outs, xs)` gives one tangent a result, for the tangents of the
-# operands. None is one of 0.
+# A forward rule: `forward(ts, outs, xs)` returns one tangent a result, for the tangents of the
+# operands. None is a zero tangent.
 Forward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
@@ -67,8 +68,7 @@ Forward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 class Custom(Applied):
     """A user's function with a rule of the user's own, in one mode or in both.
 
-    `tape` is its body. Its last inputs may be residuals, which the body doesn't read: they are
-    there for the rules.
+    `tape` is its body. Its last inputs may be residuals, which only the rules read.
     """
 
     label: str
@@ -103,11 +103,11 @@ NOT_CONVERGED = (
 
 @parametric
 class ForeignCall(Library):
-    """A user's function that a trace can't look into: NumPy runs it between the kernels.
+    """A user's function that can't be traced. NumPy runs it between the kernels.
 
     `function` takes the operands' arrays and returns a list of results, whose types are `types` at
-    every call. The first `visible` are the function's; the rest are residuals for the rule, which
-    have no derivative. `why` says what kept the trace out.
+    every call. The first `visible` results are the function's. The others are residuals for the
+    rule and have no derivative. `why` is the reason that it can't be traced.
     """
 
     label: str
@@ -118,8 +118,8 @@ class ForeignCall(Library):
     why: str = ""
     forward: Forward | None = None
     of_complex: bool = False
-    repeatable: bool = False  # whether it only computes: a call may be given up, and made again
-    effect: Any = None  # of one that is there for what it does: what tells it from others
+    repeatable: bool = False  # has no side effects: a call may be abandoned and repeated
+    effect: Any = None  # identifies a call that is made for its side effect; else None
 
     name = "foreign_call"
     absent = False
@@ -153,7 +153,7 @@ class ForeignCall(Library):
                     "was traced. NumPy runs it between compiled code, so the shape and dtype of a "
                     "result may only depend on those of the arguments"
                 )
-        # Copies: the function may keep what it returned, or have returned one of its arguments.
+        # Copies: the function may keep an array that it returned, or return one of its arguments.
         found = tuple(
             np.array(result, aval.dtype, order="C")[()]
             if aval.shape == ()
@@ -183,7 +183,8 @@ class ForeignCall(Library):
 
 
 def without_effects(tape: Tape) -> Tape:
-    """What is run once more: what a function of the user's is told, it was told."""
+    """The tape without the calls that are made for a side effect. For a second run: the effects
+    have happened."""
     calls = [c for c in tape.calls if getattr(c.primitive, "effect", None) is None]
     if len(calls) < len(tape.calls):
         tape = replace(tape, calls=tuple(calls))
@@ -191,7 +192,7 @@ def without_effects(tape: Tape) -> Tape:
 
 
 def quietly(call: Call) -> Call:
-    """A call that is made once more: see `without_effects`."""
+    """The call without side effects in its sub-tapes, for a second run: see `without_effects`."""
     held = call.primitive.tapes
     if not held:
         return call
@@ -199,19 +200,19 @@ def quietly(call: Call) -> Call:
 
 
 def has_effects(tape: Tape) -> bool:
-    """Whether functions of the user's are told what it computes."""
+    """Whether the tape makes calls for their side effects."""
     return any(tells(c.primitive) for c in tape.calls)
 
 
 def tells(primitive: Any) -> bool:
-    """Whether a function of the user's is told what this computes."""
+    """Whether a call of this primitive has a side effect, itself or in its sub-tapes."""
     return getattr(primitive, "effect", None) is not None or any(map(has_effects, primitive.tapes))
 
 
 def pulled_back(
     call: Custom | ForeignCall, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]
 ) -> Sequence[Any]:
-    """The cotangents of the operands, by the rule of whichever mode there is."""
+    """The cotangents of the operands, by the user's rule of either mode."""
     rule = call.forward
     if call.backward is not None:
         return call.backward(cts, outs, xs)
@@ -229,7 +230,7 @@ def pulled_back(
 def pushed_forward(
     call: Custom | ForeignCall, ts: Sequence[Any], out: Any, xs: Sequence[Any]
 ) -> Any:
-    """The tangents of the results, by the rule of whichever mode there is."""
+    """The tangents of the results, by the user's rule of either mode."""
     rule = call.backward
     if call.forward is not None:
         found = call.forward(ts, _as_tuple(out), xs)

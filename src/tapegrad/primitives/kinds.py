@@ -1,29 +1,29 @@
-"""The closed set of kinds: what the primitives of each declare, which decides how they are emitted.
+"""The closed set of kinds, and what their primitives declare. The kind decides how code is emitted.
 
     Reduction     folds axes with an associative operation
-    Running       the same along one axis, each step of which is kept
-    Extremal      where the largest or smallest element of an axis is
-    View          an index map: which element of the operand stands where; never a copy
-    Region        the elements of some region of a matrix, and zeros elsewhere
+    Running       the same along one axis, keeping every step
+    Extremal      the position of the largest or smallest element along an axis
+    View          an index map from the result to the operand; never a copy
+    Region        a region of a matrix, with zeros elsewhere
     Scatter       writes or adds its operands into a larger result
-    Lookup        reads where index arrays say
-    Indexed       a view or a scatter of the elements at an index
-    Fixed         one whose place stays where it is
-    Moving        one whose place moves with the rounds of a loop
-    Growing       one whose extents move with them, too
-    Taking        such a part of an array, and what stands for elements behind it
-    Unset         memory that others write to before it is read
-    Contraction   a product that sums over a shared axis
+    Lookup        reads at index arrays
+    Indexed       a view or a scatter at an index
+    Fixed         the same at a static index
+    Moving        the same at an index that moves with the rounds of a loop
+    Growing       the same at an index whose extents change too
+    Taking        a Growing view, with a fill value behind its elements
+    Unset         memory that is written before it is read
+    Contraction   a sum of products over shared axes
     Routine       a call of LAPACK, or of another kernel on whole arrays
-    Library       what NumPy has to do itself
-    Composite     stands for a few other calls, until nothing is differentiated any more
+    Library       a call that only NumPy can make
+    Composite     replaced by a few other calls after the last differentiation
     Control       holds sub-tapes
-    Repeated      holds a sub-tape that runs again and again
+    Repeated      holds a sub-tape that runs repeatedly
 
-Elementwise primitives are in `base`. A stage asks for the kind of a primitive and for what it
-declares, never for its class.
+Elementwise primitives are in `base`. A stage queries the kind of a primitive and its declared
+facts, never its class.
 
-Names: `at` an index, of one entry for each axis; an entry is an integer or an affine number.
+Names: `at` an index with one entry for each axis; an entry is an integer or an affine number.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ StaticIndex = tuple[int | Slice, ...]
 
 
 class Linear(Parametric):
-    """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
-    forward rule."""
+    """Mixin: a linear map of one operand. `transpose` is its reverse rule, the map its forward
+    rule."""
 
     algebra = Algebra(additive=(0,))
 
@@ -73,7 +73,7 @@ class Bilinear(Parametric):
 
 
 class Underived(Parametric):
-    """Mixin: has no derivative, since its results are integers or booleans, or nobody asks."""
+    """Mixin: no derivative. Results are integers or booleans, or nothing needs a derivative."""
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return (None,) * len(xs)
@@ -83,14 +83,14 @@ class Underived(Parametric):
 
 
 class _Carrying(Parametric):
-    """Moves elements: zeros of its operands are zeros of its result."""
+    """A primitive that moves elements: zeros of its operands are zeros of its result."""
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
         return any(kept)
 
 
 class AlongAxes(Parametric):
-    """Mixin: does something along `axes`, whatever the others are."""
+    """Mixin: a primitive that works along `axes`, separately for each index of the other axes."""
 
     axes: tuple[int, ...]
 
@@ -99,7 +99,7 @@ class AlongAxes(Parametric):
 
 
 class AlongAxis(Parametric):
-    """Mixin: does something along `axis`."""
+    """Mixin: a primitive that works along `axis`."""
 
     axis: int
 
@@ -108,10 +108,10 @@ class AlongAxis(Parametric):
 
 
 class Reduction(AlongAxes):
-    """Folds `axes`, which disappear from the shape, with `fold`. Called like NumPy's function."""
+    """A fold of `axes` by `fold`; they disappear from the shape. Named like NumPy's function."""
 
     fold: ClassVar[Fold]
-    typed: ClassVar[bool] = False  # whether NumPy's function would choose another dtype by itself
+    typed: ClassVar[bool] = False  # whether NumPy's function may choose another dtype by default
     memory = OWN
 
     def kept(self, x: Aval) -> tuple[int, ...]:
@@ -128,9 +128,9 @@ class Reduction(AlongAxes):
 
 
 class Running(AlongAxis):
-    """Folds the last operand along `axis` and keeps every step; from the end, if it has `reverse`.
-    If there is another operand, what is folded so far is multiplied by it between two steps. Called
-    like NumPy's function."""
+    """A fold of the last operand along `axis` that keeps every step; from the end, if `reverse`. If
+    there is another operand, its entries multiply the partial result between two steps. Named like
+    NumPy's function."""
 
     reverse: bool = False
 
@@ -146,8 +146,8 @@ class Running(AlongAxis):
 
 
 class Extremal(AlongAxis):
-    """Where the first of the elements along `axis` is that are `better` than all others, in terms
-    of `<` or `>`; NaN wins. Called like NumPy's function."""
+    """The position along `axis` of the first element that is `better` (`<` or `>`) than all others;
+    NaN wins. Named like NumPy's function."""
 
     better: ClassVar[str]
 
@@ -156,7 +156,7 @@ class Extremal(AlongAxis):
 
 
 class View(_Carrying):
-    """Which element of the operand stands where in the result; never a copy."""
+    """An index map: for each element of the result, its position in the operand. Never a copy."""
 
     memory = VIEW
     of_complex = True
@@ -164,39 +164,39 @@ class View(_Carrying):
 
     @property
     def permutation(self) -> tuple[int, ...] | None:
-        """The order of axes, of what does no more than to put them in order."""
+        """The order of axes, if the view only permutes axes; else None."""
         return None
 
     def read(self, at: At, shape: tuple[int, ...]) -> At | None:
-        """Where the element `at` of the result is in an operand of this shape; None if it can't be
-        told entry by entry."""
+        """The position of the result's element `at` in an operand of this `shape`. None if the
+        entries of the position don't follow from those of `at` one by one."""
         raise NotImplementedError
 
 
 class Region(Parametric):
-    """The elements of the last two axes on the diagonal `offset` and below it, if `lower`, or
-    above; zeros elsewhere."""
+    """The elements of the last two axes on the diagonal `offset` and below it, or above it without
+    `lower`; zeros elsewhere."""
 
     lower: bool
     offset: int
 
 
 class Scatter(Parametric):
-    """Writes operands into a larger result, or adds them to it: after the first one, if the result
-    starts as that, and else all of them. They stand in boxes, or where `write` says, or the
-    operands after the first written are `indexed`, index arrays of where it stands."""
+    """Writes or adds operands into a larger result: those after the first if the result starts as
+    that, else all. Their places are boxes, or given by `write`. If `indexed`, one operand is
+    written, and the operands after it are the index arrays of its places."""
 
     of_complex = True
-    onto: ClassVar[str] = "zeros"  # what is there before: "zeros", "first" or "nothing"
+    onto: ClassVar[str] = "zeros"  # the result's initial elements: "zeros", "first" or "nothing"
     indexed: ClassVar[bool] = False
     sure: Any = False  # whether index arrays are known to be in range
 
     def boxes(self, *xs: Any) -> Sequence[StaticIndex]:
-        """Where each operand that is written stands; nothing if that isn't a box."""
+        """The index of each written operand in the result; empty if the places aren't boxes."""
         return ()
 
     def write(self, at: At) -> At:
-        """Where the element `at` of the operand is put."""
+        """The position in the result of the operand's element `at`."""
         raise NotImplementedError
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
@@ -204,28 +204,28 @@ class Scatter(Parametric):
 
 
 class Lookup(_Carrying):
-    """Elements of the first operand at index arrays, the others."""
+    """The elements of the first operand at index arrays, which are the other operands."""
 
     of_complex = True
-    sure: Any = False  # whether these are known to be in range
+    sure: Any = False  # whether the index arrays are known to be in range
 
 
 class Indexed(Parametric):
-    """Mixin: what works on the elements of a larger array at `index`, an integer or a `Slice` for
-    each axis."""
+    """Mixin: a primitive on the elements of a larger array at `index`, which has an integer or a
+    `Slice` for each axis."""
 
     index: StaticIndex
-    moves: Any  # of what moves
+    moves: Any  # for each step, how the index moves
 
     of_complex = True
-    adds: ClassVar[bool] = False  # whether what is there is added to
+    adds: ClassVar[bool] = False  # whether it adds to the elements instead of replacing them
 
     @property
     def where(self) -> MovingIndex:
         return MovingIndex(self.index, self.moves)
 
     def steps(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """The steps among the operands."""
+        """The operands that are steps."""
         return xs[len(xs) - len(self.moves) :]
 
     def of_rows(self, size: int) -> Any:
@@ -237,31 +237,31 @@ class Indexed(Parametric):
         return self.changed(**fields)
 
     def check(self, shape: tuple[int, ...], steps: Sequence[Aval], y: Aval | None = None) -> None:
-        """A ValueError if it doesn't fit an array of this shape, or what is put in it: machine code
-        would read or write other memory."""
+        """Raise a ValueError if the index doesn't fit an array of this shape, or `y` doesn't fit
+        the index. Machine code would access other memory."""
         raise NotImplementedError
 
     def taking(self) -> Any:
-        """What takes the elements there."""
+        """The primitive that reads the elements at the index."""
         raise NotImplementedError
 
     def placing(self, shape: tuple[int, ...]) -> Any:
-        """What places them among zeros."""
+        """The primitive that places the elements at the index of an array of zeros."""
         raise NotImplementedError
 
     def front(self) -> Callable[..., tuple[Any, Any]]:
-        """A function of a smaller array and steps: where in the larger one its elements are, and
-        those of it that are there."""
+        """A function of a smaller array and steps. It returns the index in the larger array, and
+        the elements of the smaller one that belong there."""
         where = self.where.numpy()
         return lambda y, *steps: (where(*steps)[0], y)
 
     def texts(self, y: str, steps: Sequence[str]) -> tuple[str, str]:
-        """The same as text."""
+        """The same as two texts."""
         return self.where.text(steps)[0], y
 
 
 class Fixed(Indexed):
-    """Mixin: at an index that stays where it is."""
+    """Mixin: a primitive at a static index."""
 
     moves = ()
 
@@ -277,14 +277,14 @@ class Fixed(Indexed):
 
 
 class Moving(Indexed):
-    """Mixin: the place in the larger array moves by `moves[k]` along its axes for each unit of the
-    k-th of the last operands, the steps."""
+    """Mixin: a primitive at an index that moves by `moves[k]` along the larger array's axes for
+    each unit of step k. The steps are the last operands."""
 
     moves: tuple[tuple[int, ...], ...]
 
     def chosen(self, number: int) -> int | None:
-        """The axis along which a step says which entry it is, all by itself; None if it does
-        anything else."""
+        """The axis whose entry of the index is the step `number`. None if there isn't one axis, or
+        the entry depends on more."""
         axes = [axis for axis, far in enumerate(self.moves[number]) if far]
         if len(axes) != 1 or self.moves[number][axes[0]] != 1 or self.index[axes[0]] != 0:
             return None
@@ -303,14 +303,14 @@ class Moving(Indexed):
 
 
 class Growing(Moving):
-    """Mixin: the index takes spans, whose lengths move, too; `moves` are those of its starts along
-    all axes, and then those of the lengths of spans. The elements of a span stand at the front of
-    an axis of the smaller array."""
+    """Mixin: a primitive at an index with spans, whose lengths move too. `moves` has the moves of
+    all starts, then those of the spans' lengths. The elements of a span are the first ones along an
+    axis of the smaller array."""
 
     index: Any
 
     def chosen(self, number: int) -> int | None:
-        return None  # places are numbers of loops' steps
+        return None  # several steps may determine an entry
 
     def front(self) -> Callable[..., tuple[Any, Any]]:
         where = self.where.numpy()
@@ -322,20 +322,21 @@ class Growing(Moving):
 
 
 class Taking(Growing):
-    """A part of its operand, with `fill` behind the front."""
+    """A part of its operand, followed by `fill` up to the extent."""
 
     fill: Any
 
 
 class Unset(Parametric):
-    """An array whose elements are all set before they are read: no operands."""
+    """An array without operands, all of whose elements are set before they are read."""
 
     memory = UNSET
     of_complex = True
 
 
 class Contraction(Parametric):
-    """A sum of products of two operands; `terms` are the letters of their axes and the result's."""
+    """A sum of products of two operands. `terms` are the letters of the axes of both and of the
+    result."""
 
     terms: Any
 
@@ -347,46 +348,46 @@ class Library(Parametric):
     """A call that only NumPy can make."""
 
     absent = True
-    trusts: ClassVar[bool] = False  # whether it reads where integers say, unchecked
+    trusts: ClassVar[bool] = False  # whether it reads unchecked positions from integer operands
 
     def parts(self, known: Sequence[Any], *xs: Aval) -> Sequence[Any] | None:
-        """Of each operand, which of its elements an element of the result is made of: two arrays of
-        numbers, those of the result's elements and those of the operand's, or None for all of all.
-        None, if nothing more is known. Operands that are integers may be `known`."""
+        """For each operand a pair of arrays: positions in the result and the positions in the
+        operand on which they depend. None instead of a pair if all depend on all; None instead of
+        the list if nothing is known. `known` has the values of integer operands that are known."""
         return None
 
 
 class Routine(Library):
-    """A kernel of `cpu.support` that works in place, on each matrix of a batch, or on vectors.
+    """A kernel of `cpu.support` that works in place on vectors or on each matrix of a batch.
 
-    It takes the arrays that it overwrites, which hold results in the end, work space, and those
-    that it only reads; and returns the results that are numbers. Arrays of int32, which are pivots,
-    have one axis a matrix.
+    Its arguments are the arrays that it overwrites and that hold results in the end, work space,
+    and the arrays that it only reads. It returns the results that are numbers. Arrays of int32 are
+    pivots and have one axis a matrix.
     """
 
     kernel: Any  # its name
-    overwrites: ClassVar[tuple[int | None, ...]] = ()  # the operands that results start as, if any
-    turned: ClassVar[bool] = False  # whether these start transposed
+    overwrites: ClassVar[tuple[int | None, ...]] = ()  # the operand that each starts as
+    turned: ClassVar[bool] = False  # whether these operands are transposed first
     reads: ClassVar[tuple[int, ...]] = ()  # the other operands that the kernel takes
-    strided: ClassVar[bool] = False  # whether it takes transposes of them, too
+    strided: ClassVar[bool] = False  # whether it also takes transposed views of these
     numbers: ClassVar[tuple[str, ...]] = ()  # names for the results that are numbers
 
     @property
     def settings(self) -> tuple[int, ...]:
-        """What the kernel is told besides, after the arrays."""
+        """Further integer arguments of the kernel, after the arrays."""
         return ()
 
     def work(self, *xs: Aval) -> int:
-        """How many elements of work space there are."""
+        """The number of elements of work space."""
         return 0
 
     @property
     def started(self) -> list[int]:
-        """The operands that are overwritten."""
+        """The positions of the operands that are overwritten."""
         return [k for k in self.overwrites if k is not None]
 
     def replayed(self, *arrays: Any) -> Any:
-        """The results, for the arrays that the kernel takes and doesn't just write."""
+        """The results for the arrays `started` and `reads`, which the kernel would read."""
         xs: dict[int, Any] = dict(zip((*self.started, *self.reads), arrays, strict=True))
         if self.turned:
             xs.update((k, np.swapaxes(xs[k], -1, -2)) for k in self.started)
@@ -394,17 +395,18 @@ class Routine(Library):
 
 
 class Composite(Library):
-    """A call that stands for a few others, until nothing is differentiated any more. One whose
-    order counts (`ordered`) stays until it is compiled, with a guard that the others fit."""
+    """A call that is replaced by a few others after the last differentiation. If it is `ordered`,
+    it stays until the tape is compiled, with a guard that the others' result `fits`."""
 
     ordered: ClassVar[bool] = False
 
     def fits(self, found: Any, *xs: Any) -> Any:
-        """Whether what the others give differs by its rounding alone, of one that is `ordered`."""
+        """Whether the expanded result `found` differs by rounding only, for an `ordered`
+        composite."""
         raise NotImplementedError
 
     def expand(self, *xs: Any) -> Any:
-        """The result, or results, in terms of other primitives."""
+        """The results in terms of other primitives."""
         raise NotImplementedError
 
     def evaluate(self, *xs: Any) -> Any:
@@ -414,7 +416,7 @@ class Composite(Library):
 
 @lru_cache(maxsize=256)
 def expanded_tape(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
-    """The calls for which a composite stands."""
+    """The tape of the calls that replace a composite."""
     builder = Builder(str(primitive.name))
     writer = Writer(builder)
     found = primitive.expand(*[writer.node(builder.input(aval)) for aval in avals])
@@ -422,7 +424,7 @@ def expanded_tape(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
 
 
 class Control(Parametric):
-    """Holds sub-tapes among its parameters."""
+    """A primitive with sub-tapes among its parameters."""
 
     @property
     def tapes(self) -> tuple[Tape, ...]:  # type: ignore[override]
@@ -440,7 +442,7 @@ class Control(Parametric):
 
 
 class Repeated(Control):
-    """Runs its sub-tape again and again: `primitives.loops` says how."""
+    """A loop over its sub-tape (see `primitives.loops`)."""
 
     body: Tape
     carried: int
@@ -461,25 +463,26 @@ class Repeated(Control):
         return bool(self.body.guards) or any(c.primitive.checks for c in self.body.calls)
 
     def heads(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """The operands that say which rounds there are."""
+        """The operands that determine the rounds."""
         return operands[: 1 + self.until + self.later]
 
     def going(self, operands: Sequence[Any]) -> Any:
-        """Whether there is a first round, of one that runs `until`; else None."""
+        """The operand that says whether there is a first round, for a loop with `until`; else
+        None."""
         return operands[1] if self.until else None
 
     def first(self, operands: Sequence[Any]) -> Any:
-        """The first step, of one that starts `later`; else None."""
+        """The first step, for a loop with `later`; else None."""
         return operands[1 + self.until] if self.later else None
 
     def given(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """The operands for which the body has inputs, after the step."""
+        """The operands of the body's inputs, without the step."""
         return operands[1 + self.until + self.later :]
 
 
 @parametric
 class ByPartials(Library):
-    """A function of numbers, element by element, that says its partial derivatives."""
+    """An elementwise function that declares its partial derivatives."""
 
     cores = 0
 

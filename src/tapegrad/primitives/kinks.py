@@ -1,24 +1,24 @@
-"""Rules through kinks, and what their derivatives have to know.
+"""Rules of functions with kinks, and the sides of a kink that their derivatives need.
 
 Where operands tie, a rule shares the cotangent by a convention: |x| has the slope 0 at 0, the mean
-of -1 and 1. The derivative of a derivative is that of the function which the first computes: of
-l |x| at x = 0 that is 0 for every l, so its derivative along l is 0. But where x moves too, slopes
-of one tie are multiplied, and the product of their means isn't the mean of their products: |x|^2 is
-x^2, whose second derivative is 2, on either side the product of two slopes of one sign. So beside
-the convention a second derivative along v knows, at every kink, the side to which v points: all of
-them then are those of one smooth function, which agrees with the program on a cone around v.
-`differentiate.kinks` says where which of the two counts.
+of -1 and 1. The derivative of a derivative is the derivative of the function that the first one
+computes. For l |x| at x = 0 that function is 0 for every l, so its derivative along l is 0. If x
+moves too, slopes of the same tie are multiplied, and the product of their means isn't the mean of
+their products: |x|^2 is x^2 with the second derivative 2, on either side the product of two slopes
+of equal sign. So a second derivative along v also uses, at every kink, the side to which v points.
+All slopes are then those of one smooth function, which equals the program on a cone around v.
+`differentiate.kinks` decides between the convention and the sides.
 
-The direction is at hand. When h = pullback(x, ct) is differentiated, the cotangent of h is how x
-moves along v. From there it goes to the pullback's own derivative, and to the rule of |x| itself,
-which comes later in the sweep. In derivatives of higher order directions are compared one after the
-other, as digits are.
+The direction is available. When h = pullback(x, ct) is differentiated, the cotangent of h is the
+direction in which x moves along v. It is used by the pullback's own derivative, and by the rule of
+|x| itself, which comes later in the backward walk. Derivatives of higher order have several
+directions, which are compared lexicographically: the first that isn't 0 decides.
 
-Each pullback is a call, so that it is known as one when it is differentiated; the pass
-`expand_pullbacks` puts its few elementwise calls in its place at last.
+Each pullback is a call, so that it is recognised when it is differentiated. In the end the pass
+`expand_pullbacks` replaces it by a few elementwise calls.
 
-Names: `ct` cotangent, of the result of the kinked function; `c`, `c_x`, `c_y` of its operands, in
-transposed maps; `d` directions; `ties` what shares the cotangent.
+Names: `ct` cotangent of the kinked function's result; `c`, `c_x`, `c_y` of its operands, in
+transposed maps; `d` directions; `ties` the elements that share the cotangent.
 """
 
 from __future__ import annotations
@@ -39,33 +39,36 @@ from tapegrad.primitives.transposing import pushed_by
 
 
 def unless(condition: Any, x: Any) -> Any:
-    """x, but NaN where the condition holds, as all derivatives are there."""
+    """x, but NaN where the condition holds. Its derivatives are NaN there too."""
     return x / where(condition, x.constant(np.nan), x.constant(1))
 
 
 class Told(tuple[Any, ...]):
-    """No directions, for a rule by the convention whose parts on the sides stand beside it."""
+    """An empty tuple of directions. It tells a rule to follow the convention, because the
+    derivative's odd part is a separate value on the tape."""
 
 
 TOLD = Told()
 
 
 def is_told(directions: Any) -> bool:
-    """Whether that is what a rule is passed for directions."""
+    """Whether `directions` is the empty tuple `TOLD`."""
     return isinstance(directions, Told)
 
 
 class Sided(Composite):
-    """Linear in the last operands; the first `points` have the kink, and say which side counts;
-    where they tie, the `directions` after them do.
+    """A map that is linear in its last operands and has a kink in its first `points` operands.
+    These say which side counts. Where they tie, the `directions` after them do.
 
-    `vjp` is the transposed map, of the same sides. Of one that `pulls`, the pullback of the kinked
-    function, the cotangent is a further direction. In forward mode that is how the point moves.
+    `vjp` is the transposed map on the same sides. If it `pulls`, it is the pullback of the kinked
+    function: then the cotangent is a further direction. In forward mode the direction is the
+    points' tangent.
 
-    The slope of one with `steps` is a number on each side: its points have no cotangent.
+    If it has `steps`, its slope is a constant on each side, so its points have no cotangent.
 
-    One that is `told` of has the convention's mean as a number: its odd part stands on the tape
-    beside it, as that of one along directions does. Otherwise the next derivative begins one.
+    If it is `told`, its slope at a tie is the convention's mean, a plain number. The odd part is a
+    separate value on the tape, as for a map along directions. Otherwise the next derivative begins
+    an odd part.
     """
 
     points: int
@@ -75,11 +78,12 @@ class Sided(Composite):
     steps: ClassVar[bool] = False
 
     def direction(self, ct: Any) -> Any:
-        """How far it goes to the side of the first operand, for a cotangent of the pullback."""
+        """The direction of the points, for a cotangent of the pullback. It is positive towards the
+        first operand's side."""
         return ct
 
     def moved(self, ts: Sequence[Any]) -> Any:
-        """The same for tangents of the `points`."""
+        """The direction of the points, for their tangents."""
         return self.direction(tuple(ts) if self.points > 1 else ts[0])
 
     def keeps_zeros(self, xs: Sequence[Any], kept: Sequence[bool]) -> bool:
@@ -89,7 +93,7 @@ class Sided(Composite):
         return self.ties.origin is not None, *operands[: self.points]
 
     def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """The directions among the operands."""
+        """The operands that are directions."""
         return TOLD if self.told else xs[self.points : self.points + self.directions]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -99,17 +103,17 @@ class Sided(Composite):
         return self.jvp_along(self.sides(xs), ts, out, *xs)
 
     def jvp_along(self, directions: Any, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        """`jvp`, where a kink takes the side to which the first direction points that isn't 0. Of
-        the linear operands it is the transpose of the transposed map; the points only choose the
-        side."""
+        """`jvp` on the side of a kink to which the first nonzero direction points. In the linear
+        operands it is the transpose of the transposed map. The points have no tangent here."""
         given = [*[None] * self.points, *ts[self.points :]]
         return pushed_by(functools.partial(self.vjp_along, directions), given, out, *xs)
 
 
 @parametric
 class Leaning(Composite):
-    """The first operand. The others are its odd and even part, by how much it is apart from that on
-    the sides of ties; further derivatives begin with all (`differentiate.kinks`)."""
+    """The first operand, a derivative by the convention. The other operands are its odd and its
+    even part, which give its values on the two sides of a tie. Further derivatives start from all
+    of them (`differentiate.kinks`)."""
 
     name = "leaning"
     ties = Ties(leans=True)
@@ -135,7 +139,7 @@ class Leaning(Composite):
 
 
 def leaning(mean: Any, odd: Any, even: Any) -> Any:
-    """A derivative with its parts; None is 0."""
+    """The derivative `mean` with its odd and even part. None is 0."""
     if even is None:
         return mean if odd is None else Leaning()(mean, odd)
     return Leaning()(mean, even.constant(0) if odd is None else odd, even)
@@ -146,7 +150,8 @@ def leaning(mean: Any, odd: Any, even: Any) -> Any:
 
 @parametric
 class Turned(Sided):
-    """y times the sign of x; where x is 0, that of the first direction that isn't; else 0."""
+    """y times the sign of x. Where x is 0 the first nonzero direction takes the place of x; 0 if
+    there is none."""
 
     directions: int = 0
     pulls: bool = False
@@ -181,7 +186,7 @@ def turned(directions: Sequence[Any], x: Any, ct: Any) -> Any:
 
 
 def _tie(larger: bool, directions: Sequence[Any], x: Any, y: Any, middle: Any) -> Any:
-    """x or y, whichever the directions choose; `middle` if none does."""
+    """`x` or `y`, whichever the first nonzero direction chooses; `middle` if there is none."""
     for d in reversed(directions):
         above, below = (x, y) if larger else (y, x)
         middle = where(d > 0, above, where(d < 0, below, middle))
@@ -190,8 +195,8 @@ def _tie(larger: bool, directions: Sequence[Any], x: Any, y: Any, middle: Any) -
 
 @parametric
 class Shared(Sided):
-    """The cotangents of x and y for that of `out`, the larger of them (or the smaller): the chosen
-    one gets all. A tie is split in halves, unless a direction of x - y chooses."""
+    """The cotangents of x and y for that of `out = maximum(x, y)`, or minimum. The chosen operand
+    gets all of it. A tie is split in halves, unless a direction of x - y chooses."""
 
     larger: bool
     directions: int = 0
@@ -234,7 +239,7 @@ class Shared(Sided):
 
 @parametric
 class Picked(Sided):
-    """The transpose of `Shared`: c_x or c_y, or their mean."""
+    """The transpose of `Shared`: c_x or c_y, or at a tie their mean."""
 
     larger: bool
     directions: int = 0

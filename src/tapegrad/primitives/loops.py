@@ -1,14 +1,14 @@
-"""Loops: a tape that runs again and again, each round on what the last one left.
+"""Loops: a tape that runs repeatedly, each round on the results of the one before.
 
     carried = start
     for step in range(rounds):
         carried = body(step, *carried, *invariants)
 
-What a round reads of arrays at its own place, and what it leaves there, are windows (see
-`primitives.windows`) of invariants and of carried arrays, which move with the step. So a loop needs
-no notion of sequences and stacked results of its own, and its derivative is a loop again: that runs
-backwards, and carries the cotangents of what was carried, and those of the invariants, which add up
-(`differentiate.loops`).
+A round reads its entry of an array as a window of an invariant or of a loop-carried array, and
+writes its entry as a window too (see `primitives.windows`). Windows move with the step. So a loop
+needs no sequences or stacked results of its own, and its derivative is a loop again. That runs
+backwards and carries two kinds of cotangents: those of the carried values, and those of the
+invariants, which add up (`differentiate.loops`).
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ from tapegrad.ir.updates import kept_in_place, sharing
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
-# Where loops are found, not written as such:
-ROUNDS = 4  # that a loop has at the least,
-CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
-NUMPYS = 256  # calls, where NumPy has to make some of them: in a loop it makes all
+# For loops that are found in a tape, not written by the user:
+ROUNDS = 4  # the least number of rounds
+CALLS = 64  # the least number of calls in all rounds: LLVM is better at fewer
+NUMPYS = 256  # the same, if NumPy makes some of them: a loop makes all of its calls with NumPy then
 
 
 @parametric
 class Loop(Repeated):
-    """Operands: the number of rounds, at most `most`; the first `carried` values; invariants.
-    Results: the carried values after the last round. `backwards`, the step counts down to 0.
+    """A loop. Its operands are the number of rounds, which is at most `most`, the initial values of
+    the `carried` variables, and invariants. Its results are the carried values after the last
+    round. If `backwards`, the step counts down to 0.
 
-    The body's inputs are the step, the carried values and the invariants; its outputs what is
-    carried next, of the same types. Its guards hold in each round.
+    The body's inputs are the step, the carried values and the invariants. Its outputs are the next
+    carried values, of the same types. Its guards hold in each round.
 
-    One that runs `until` has a condition: its second operand says whether there is a first round,
-    the body's last output whether there is another. Its last two results are how many rounds it
-    made, and whether it would have gone on after the most that it may make.
+    With `until` the loop has a condition. The second operand says whether there is a first round,
+    the body's last output whether there is another one. Two more results are the number of rounds
+    made, and whether the condition still holds after at most `most` rounds.
 
-    One that starts `later` goes through the steps from its second operand up to the number of
-    rounds. One that is `recomputed` keeps nothing for its derivative, which runs it again, but the
-    values that are named in `keep`.
+    With `later` the steps go from the second operand up to the number of rounds. If `recomputed`,
+    the loop keeps nothing for its derivative but the values named in `keep`; the derivative runs it
+    again.
 
-    One that runs `instead` makes one round or none, and doesn't look at what it starts from, which
-    nobody has computed if it makes one: a side of a conditional. So it passes the cotangents of its
-    results on to that as they are.
+    With `instead` it is a side of a conditional: it makes one round or none. If it makes one, it
+    doesn't read its initial values, which haven't been computed then. So it passes the cotangents
+    of its results on to them unchanged.
 
-    Of what is carried it may write to the operands numbered in `own`: only plans say so.
+    It may write over the carried operands numbered in `own`. Only plans set this.
     """
 
     body: Tape
@@ -90,7 +91,7 @@ class Loop(Repeated):
         return METHODS["repeat"](self, xs)
 
     def played(self, run: Callable[..., list[Any]], *xs: Any, own: Collection[int] = ()) -> Any:
-        """The result; of what is carried those numbered in `own` may be written to."""
+        """The results. Carried operands numbered in `own` may be written over."""
         given = self.given(xs)
         rounds = min(int(xs[0]), self.most)
         first = int(self.first(xs)) if self.later else 0
@@ -115,11 +116,11 @@ class Loop(Repeated):
         if self.instead:
             return range(self.results)
         m -= len(self.heads(range(m + self.carried + 3)))
-        # What is carried is left as it is where there are no rounds.
+        # Without a round the results are the initial values.
         return sharing(self.body, self.carried)[m >= self.carried] if m >= 0 else ()
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
-        if isinstance(xs[0], Var):  # it may make no rounds, as a side that isn't taken
+        if isinstance(xs[0], Var):  # it may make no round, as a side that isn't taken
             return True
         known = zip(self.body.inputs[1:], self.given(kept), strict=True)
         masked: set[Operand] = {x for x, flag in known if flag}

@@ -1,16 +1,16 @@
-"""Parts: windows whose extents change from round to round, in arrays whose extents don't.
+"""Parts: windows whose extents change from round to round, in arrays of fixed shape.
 
     for i in range(n):
         y = x[:i] * w[:i]          y has i elements
 
-An array of `extent` elements along an axis holds those, at its front. What stands behind them is
-never looked at by what the program computes: who would look takes a `Part` first, which has `fill`
-there, zeros for a sum. So arrays have one shape in all rounds, and rounds are equal.
+The i elements are the first ones of an array of `extent` elements. The elements behind them are
+never read: a `Part` replaces them by `fill` before an operation that would read them, by zeros for
+a sum. So arrays have one shape in all rounds, and the rounds are equal.
 
-As for windows (see `primitives.windows`) an index is static, but for where it starts and how many
-elements it takes along axes of which it takes a `Span`. These numbers are its *places*: first the
-starts along all axes, then the counts of spans. They move by `moves[k]` for each unit of the k-th
-of the last operands, the steps.
+As for windows (see `primitives.windows`) an index is static, except for its starts and for the
+lengths of its `Span`s. These numbers are its *places*: first the starts along all axes, then the
+lengths of the spans. They move by `moves[k]` for each unit of step k. The steps are the last
+operands.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PartIndex = tuple[Any, ...]  # an integer, a Slice or a Span for each axis
 
 @parametric
 class Part(Taking):
-    """`x[index]` at the front, and `fill` behind it: operands `x, *steps`."""
+    """The elements of `x[index]`, followed by `fill`. The operands are `x, *steps`."""
 
     index: PartIndex
     moves: Moves
     fill: float | int | bool
 
     name = "part"
-    memory = VIEW  # where its front alone is read
+    memory = VIEW  # if only the elements before the fill are read
 
     def aval(self, *xs: Aval) -> Aval:
         self.check(xs[0].shape, xs[1:])
@@ -98,7 +98,8 @@ class _OfPart(Growing):
 
 @parametric
 class PlacePart(_OfPart, Places):
-    """Zeros of `shape` with the front of the first operand at `index`: the transpose of `Part`."""
+    """Zeros of `shape` with the first operand's leading elements at `index`: the transpose of
+    `Part`."""
 
     shape: tuple[int, ...]
     index: PartIndex
@@ -107,13 +108,14 @@ class PlacePart(_OfPart, Places):
     name = "place_part"
 
     def onto_total(self) -> AddPart:
-        """What adds to an array what this places among zeros."""
+        """The primitive that adds the part to an array, instead of placing it among zeros."""
         return AddPart(self.index, self.moves)
 
 
 @parametric
 class SetPart(_OfPart, Update):
-    """`x` with the front of `y` at `index`, as a new value: operands `x, y, *steps`."""
+    """`x` with the leading elements of `y` at `index`, as a new value. The operands are `x, y,
+    *steps`."""
 
     index: PartIndex
     moves: Moves
@@ -123,7 +125,8 @@ class SetPart(_OfPart, Update):
 
 @parametric
 class AddPart(_OfPart, Update):
-    """`x` with the front of `y` added at `index`, as a new value: operands `x, y, *steps`."""
+    """`x` with the leading elements of `y` added at `index`, as a new value. The operands are `x,
+    y, *steps`."""
 
     index: PartIndex
     moves: Moves

@@ -1,7 +1,7 @@
-"""Scatters write or add operands into a larger result; gathers read where an array says.
+"""Scatters write or add operands into a larger result. Gathers read at index arrays.
 
-Index arrays are integer operands with the leading axes of the result; negative indices count
-from the end, as in NumPy.
+Index arrays are integer operands, one for each leading axis of the array that they index. Their
+shape gives the leading axes of a gather's result. Negative indices count from the end, as in NumPy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from tapegrad.primitives.views import (
 
 
 class Update(Indexed, Scatter):
-    """`x` with other values at the index, as a new value: operands `x, y, *steps`."""
+    """`x` with `y` written or added at the index, as a new value. The operands are `x, y,
+    *steps`."""
 
     onto = "first"
     memory = UPDATED
@@ -78,7 +79,7 @@ class Update(Indexed, Scatter):
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         _, y, *steps = xs
-        ct_y = self.taking()(ct, *steps)  # before it is written to: see `ir.updates`
+        ct_y = self.taking()(ct, *steps)  # before `ct` is updated in place: see `ir.updates`
         ct_x = ct if self.adds else self(ct, zeros(ct, y.shape), *steps)
         return ct_x, ct_y, *[None] * len(steps)
 
@@ -128,7 +129,7 @@ class SetItem(Fixed, Update):
 
 
 class _Joined(AlongAxis, Scatter):
-    """Operands next to each other along `axis`, each in a box of the result."""
+    """The operands, placed next to each other along `axis`."""
 
     onto = "nothing"
     memory = OWN
@@ -165,7 +166,7 @@ class Concatenate(_Joined):
         return [f"{outs[0]} = np.concatenate([{', '.join(xs)}], {self.axis})"]
 
     def boxes(self, *xs: Any) -> list[StaticIndex]:
-        """Where each operand stands in the result, as an index."""
+        """The index of each operand in the result."""
         indices: list[StaticIndex] = []
         start = 0
         for x in xs:
@@ -205,7 +206,7 @@ class Stack(_Joined):
         return [f"{outs[0]} = np.stack([{', '.join(xs)}]{axis})"]
 
     def boxes(self, *xs: Any) -> list[StaticIndex]:
-        """Where each operand stands in the result, as an index."""
+        """The index of each operand in the result."""
         rest: list[Any] = [Slice(0, n) for n in xs[0].shape]
         return [(*rest[: self.axis], k, *rest[self.axis :]) for k in range(len(xs))]
 
@@ -214,7 +215,7 @@ class Stack(_Joined):
 
 
 def _with_rows(size: int, indices: Sequence[Any]) -> list[Any]:
-    """Index arrays of each row, with the numbers of the rows before them."""
+    """The index arrays of all rows: the numbers of the rows, then `indices`."""
     shape = indices[0].shape
     return [BroadcastTo(shape)(row_numbers(size, indices[0], len(shape))), *indices]
 
@@ -309,7 +310,7 @@ class ScatterSet(Scatter):
     indexed = True
 
     def evaluate(self, *xs: Any) -> Any:
-        # NumPy walks through memory, backwards where strides are negative: in row-major order the
+        # NumPy walks through memory, backwards where strides are negative. In row-major order the
         # last write is the one that `Winners` finds.
         x, y, *indices = (np.asarray(v, order="C") for v in xs)
         out = np.array(x)
@@ -371,7 +372,8 @@ class Winners(Underived, Library):
         return Winners((size, *self.shape))(*_with_rows(size, all_mapped(xs, mapped, size)))
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        """Each write leaves its number: those found afterwards were not overwritten."""
+        """Write the number of each write to its place. A write whose number is still there wasn't
+        overwritten."""
         (out,), index, shape = outs, ", ".join(xs), call.out.shape
         numbers = f"np.arange({call.out.aval.size})"
         if len(shape) != 1:
@@ -385,7 +387,7 @@ class Winners(Underived, Library):
 
 @parametric
 class Nonzero(Underived, Library):
-    """The index arrays of the true elements of a mask, of which there are `count`."""
+    """The index arrays of the `count` true elements of a mask."""
 
     count: int
     ndim: int
@@ -401,7 +403,7 @@ class Nonzero(Underived, Library):
 
     def evaluate(self, *xs: Any) -> Any:
         indices = np.nonzero(xs[0])
-        if len(indices[0]) != self.count:  # as a guard will tell: until then the shapes must fit
+        if len(indices[0]) != self.count:  # the shapes must fit until a guard fails
             indices = tuple(np.resize(k, self.count) for k in indices)
         return indices[0] if self.ndim == 1 else indices
 

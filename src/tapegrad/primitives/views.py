@@ -1,4 +1,4 @@
-"""Views: index maps, never copies. Each is linear, and its transpose a view or a scatter."""
+"""Views: index maps, never copies. Each is linear. Its transpose is a view or a scatter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tapegrad.primitives.batches import expanded
 from tapegrad.primitives.kinds import At, Fixed, Indexed, Linear, Scatter, StaticIndex, View
 from tapegrad.primitives.texts import box_text, index_text, shape_text, zeros_text
 
-FILLED = 1 << 12  # bytes
+FILLED = 1 << 12  # bytes up to which an array is filled instead of broadcast
 
 
 @parametric
@@ -76,7 +76,7 @@ class BroadcastTo(Linear, View):
         return np.broadcast_to(xs[0], self.shape)
 
     def for_types(self, *avals: Aval) -> Any:
-        """A small array is filled in less time than NumPy takes to show it as a larger one."""
+        """For a small result a filled array: this takes NumPy less time than a broadcast view."""
         shape, dtype = self.shape, avals[0].dtype
         if avals[0].shape == shape:
             return _as_it_is
@@ -105,7 +105,7 @@ class BroadcastTo(Linear, View):
         return [f"{outs[0]} = np.broadcast_to({xs[0]}, {shape_text(self.shape)})"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
-        return ct  # the differentiator sums it to the operand's shape
+        return ct  # `differentiate.reverse` sums it to the operand's shape
 
 
 def _as_it_is(x: Any) -> Any:
@@ -113,7 +113,7 @@ def _as_it_is(x: Any) -> Any:
 
 
 def zeros(like: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros of the dtype of the node `like`."""
+    """Zeros of this shape and of the dtype of the node `like`."""
     return BroadcastTo(shape)(like.constant(0))
 
 
@@ -138,7 +138,8 @@ class Reshape(Linear, View):
         return methodcaller("reshape", self.shape)
 
     def read(self, at: At, shape: tuple[int, ...]) -> At | None:
-        """Only axes of extent 1 come and go entry by entry."""
+        """See `View.read`. A reshape is a map of single entries only if it inserts and removes axes
+        of extent 1."""
         long = [k for k, n in zip(at, self.shape, strict=True) if n != 1]
         if [n for n in self.shape if n != 1] != [n for n in shape if n != 1]:
             return None
@@ -223,19 +224,19 @@ class Squeeze(Linear, View):
 
 
 def index_map(index: Sequence[int | Slice], at: At) -> At:
-    """The index into an array, for an index into `array[index]`."""
+    """The index into `array` of the element `at` of `array[index]`."""
     where = MovingIndex(tuple(index))
     return where.inside(where.start, at)
 
 
 def diagonal_map(offset: int, at: At) -> At:
-    """The index into a matrix, for an index into one of its diagonals."""
+    """The index into a matrix of the element `at` of its diagonal `offset`."""
     *batch, k = at
     return [*batch, k + max(0, -offset), k + max(0, offset)]
 
 
 def as_numpy(index: StaticIndex) -> tuple[int | slice, ...]:
-    """The index as NumPy takes it."""
+    """The index as NumPy's tuple of integers and slices."""
     return tuple([k if isinstance(k, int) else k.as_slice() for k in index])
 
 
@@ -245,7 +246,7 @@ def indexed_shape(index: StaticIndex) -> tuple[int, ...]:
 
 
 class Takes(Indexed, View):
-    """`x[index]`: operands `x, *steps`."""
+    """A view `x[index]`. The operands are `x, *steps`."""
 
     memory = PICKED
 
@@ -268,7 +269,7 @@ class Takes(Indexed, View):
 
 
 class Places(Indexed, Scatter):
-    """Zeros of `shape` with `y` at the index: operands `y, *steps`."""
+    """Zeros of `shape` with `y` at the index. The operands are `y, *steps`."""
 
     shape: tuple[int, ...]
 
@@ -360,11 +361,11 @@ class Diagonal(Linear, View):
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
-    """How many elements the diagonal `offset` above the main one has."""
+    """The number of elements of the diagonal `offset` above the main one."""
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
 
 
-# ---- their transposes: the elements of a view in their places among zeros
+# ---- transposes of views: their elements placed among zeros
 
 
 @parametric

@@ -1,8 +1,8 @@
-"""Windows: parts of arrays that move, by a distance for each unit of integers called steps.
+"""Windows: parts of arrays whose start moves with integers called steps.
 
-The index is static but for where it starts: `x[3 + t, 1:4]` is `window` at the index `(3, 1:4)`,
-which moves by (1, 0) for each unit of t. Loops over arrays read and write so. What a window takes
-lies inside the array, for all steps that there are.
+Only the start of the index isn't static: `x[3 + t, 1:4]` is a `window` at the index `(3, 1:4)` that
+moves by (1, 0) for each unit of t. Loops read and write entries of arrays in this way. A window
+lies inside the array for all steps of the loop.
 
 Names: `steps` the operands that are integers, one for each entry of `moves`; `at` an index.
 """
@@ -28,14 +28,14 @@ Moves = tuple[tuple[int, ...], ...]
 
 
 def entry_at(k: int, shape: tuple[int, ...]) -> tuple[StaticIndex, Moves]:
-    """The index of the entry of this shape that is number k along the first axis, for step 0, and
-    how it moves."""
+    """The index and the moves of the window on entry k + step along the first axis. `shape` is the
+    entry's."""
     return (k, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
 
 
 @parametric
 class Window(Moving, Takes):
-    """`x[index]`, moved: operands `x, *steps`."""
+    """`x[index]`, moved by the steps. The operands are `x, *steps`."""
 
     index: StaticIndex
     moves: Moves
@@ -56,8 +56,8 @@ class Window(Moving, Takes):
 
 @parametric
 class Empty(Underived, Unset):
-    """An array of this shape and dtype that rounds of a loop fill, each its own part, before any
-    part is read."""
+    """An array of this shape and dtype. The rounds of a loop fill its parts before they are
+    read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -68,10 +68,11 @@ class Empty(Underived, Unset):
         return Aval(self.shape, self.dtype)
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.zeros(self.shape, self.dtype)  # is the same in every run
+        return np.zeros(self.shape, self.dtype)  # the same in every run
 
     def for_types(self, *avals: Aval) -> Any:
-        """Zeros of what is large would take the time to write them, where few of them are set."""
+        """A large array isn't set to zeros: it would take time to write elements, few of which may
+        be used."""
         is_large = Aval(self.shape, self.dtype).nbytes > LARGE
         return partial(np.empty if is_large else np.zeros, self.shape, self.dtype)
 
@@ -80,29 +81,29 @@ class Empty(Underived, Unset):
 
 
 class Placed:
-    """A cotangent that is `ct` in a window and 0 elsewhere: whoever sums up cotangents adds it in
-    place, so that a loop over windows takes no time for the rest of the array."""
+    """A cotangent that is `ct` in a window and 0 elsewhere. It is added in place to a sum of
+    cotangents, so that a loop over windows takes no time for the rest of the array."""
 
     def __init__(self, ct: Any, place: Any, steps: tuple[Any, ...]) -> None:
         self.ct, self.place, self.steps = ct, place, steps
 
     def alone(self) -> Any:
-        """It by itself."""
+        """The cotangent as an array of its own."""
         return self.place(self.ct, *self.steps)
 
     def onto(self, total: Any) -> Any:
-        """The total with this added."""
+        """The total with this cotangent added."""
         return self.place.onto_total()(total, self.ct, *self.steps)
 
 
 class Total:
-    """What cotangents are added to, in place: what the rounds of a loop add up."""
+    """A sum of cotangents that is updated in place by the rounds of a loop."""
 
     def __init__(self, start: Any) -> None:
         self.start = start
 
     def plus(self, parts: Sequence[Any]) -> Any:
-        """The total with cotangents added."""
+        """The total with the cotangents `parts` added."""
         total = self.start
         whole = AddWindow(tuple([Slice(0, n) for n in total.shape]), ())
         for part in parts:
@@ -133,13 +134,14 @@ class PlaceWindow(_OfWindow, Places):
     name = "place_window"
 
     def onto_total(self) -> AddWindow:
-        """What adds to an array what this places among zeros."""
+        """The primitive that adds the window to an array, instead of placing it among zeros."""
         return AddWindow(self.index, self.moves)
 
 
 @parametric
 class SetWindow(_OfWindow, Update):
-    """`x` with `x[index] = y`, moved, as a new value: operands `x, y, *steps`."""
+    """`x` with `x[index] = y`, moved by the steps, as a new value. The operands are `x, y,
+    *steps`."""
 
     index: StaticIndex
     moves: Moves
@@ -149,7 +151,8 @@ class SetWindow(_OfWindow, Update):
 
 @parametric
 class AddWindow(_OfWindow, Update):
-    """`x` with `x[index] += y`, moved, as a new value: operands `x, y, *steps`."""
+    """`x` with `x[index] += y`, moved by the steps, as a new value. The operands are `x, y,
+    *steps`."""
 
     index: StaticIndex
     moves: Moves
