@@ -1,8 +1,8 @@
-"""Banded systems: LU factors of a matrix of a few diagonals, and what is solved with them.
+"""Banded systems: the LU factors of a matrix with a few diagonals, and solutions by them.
 
-A matrix is given by its columns, as LAPACK has them: A[i, j] is element lower + upper + i - j of
-row j, in an array of shape (n, 2 lower + upper + 1). The first `lower` elements of each row aren't
-read; the factors need them, whose rows were swapped.
+A matrix is stored by columns, as in LAPACK: A[i, j] is element lower + upper + i - j of row j of an
+array of shape (n, 2 lower + upper + 1). The first `lower` elements of each row aren't read. They
+are space for the factors, whose rows are swapped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tapegrad.primitives.views import ExpandDims, GetItem, Place, zeros
 
 @parametric
 class BandedLU(Routine):
-    """The factors of a banded matrix, and the rows that were swapped with rows 1, 2, ..., as gbtrf
-    leaves them."""
+    """The factors of a banded matrix, and for rows 1, 2, ... the row that each was swapped with, as
+    returned by LAPACK's gbtrf."""
 
     lower: int
 
@@ -54,15 +54,15 @@ class BandedLU(Routine):
         return factors.T, pivots.astype(np.int32) + 1
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None, None  # who reads the factors differentiates with respect to the matrix
+        return None, None  # the readers of the factors have rules with respect to the matrix
 
 
 @parametric
 class BandedSolve(Routine):
-    """The rows x with A x = b for each row b, of `x(A, factors, pivots, b)`. Or, `transposed`, with
-    A^T x = b.
+    """The rows x with A x = b for each row b, or A^T x = b if `transposed`. The operands are A, its
+    factors, the pivots and b.
 
-    The cotangents are those of a full matrix (`solving.LUSolve`), of which A has a few diagonals.
+    The cotangents are those of a full matrix (`solving.LUSolve`), on the diagonals of A.
     """
 
     lower: int
@@ -103,8 +103,8 @@ class BandedSolve(Routine):
         return found.T
 
     def _diagonals(self, bands: Any) -> list[tuple[int, int, int, int]]:
-        """Of each diagonal that is in the matrix: its place in a row; the first row and column; and
-        how many elements it has."""
+        """For each diagonal of the matrix: its position in a row, its first row, its first column
+        and its length."""
         n, upper = bands.shape[-2], bands.shape[-1] - 1 - 2 * self.lower
         found = [
             (self.lower + upper + d, max(0, d), max(0, -d), n - abs(d))
@@ -140,8 +140,8 @@ class BandedSolve(Routine):
 
 @parametric
 class BandedDefinite(Underived, Library):
-    """Whether a symmetric matrix is positive definite, of which LAPACK has the diagonals on one
-    side: the `lower` ones, from the main one on, or the upper ones, up to that."""
+    """Whether a symmetric banded matrix is positive definite. The operand has the main diagonal and
+    those below it, if `lower`, or those above it, in LAPACK's layout."""
 
     lower: bool
 
@@ -166,10 +166,10 @@ def _all(shape: tuple[int, ...]) -> list[Slice]:
 
 
 def _part(x: Any, start: int, count: int) -> Any:
-    """Some elements of each row."""
+    """The elements of each row from `start`, `count` of them."""
     return GetItem((*_all(x.shape[:-1]), Slice(start, count)))(x)
 
 
 def _placed(x: Any, shape: tuple[int, ...], start: int, count: int) -> Any:
-    """Rows with zeros around them."""
+    """The rows placed from `start` on in rows of zeros."""
     return Place(shape, (*_all(shape[:-1]), Slice(start, count)))(x)

@@ -1,9 +1,9 @@
-"""Complex numbers: their parts, and what has rules of its own for them.
+"""Complex numbers: their parts, and the primitives that need special rules for them.
 
 The cotangent of z = x + iy is g = dL/dx - i dL/dy, so that a real loss changes by Re(g dz). A
-function with a complex derivative f' passes on g f'(z), with nothing conjugated, so what is linear
-over the complex numbers, or has partials that are formulas in z, needs no other rules than it has
-for real numbers. What isn't so is made of the four below:
+function with a complex derivative f' has the pullback g f'(z), without a conjugate. So functions
+that are linear over the complex numbers, or have partials that are formulas in z, have the same
+rules as for real numbers. All others are made of these four:
 
     u = real(z)       du = Re(dz)             g = ct_u
     v = imag(z)       dv = Im(dz)             g = -i ct_v
@@ -31,7 +31,7 @@ WHOLES: dict[Any, np.dtype] = {part: whole for whole, part in PARTS.items()}
 
 
 class _Part(Elementwise):
-    """A real part of complex numbers."""
+    """The real or the imaginary part of complex numbers."""
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(xs[0].shape, self.part_of(xs[0].dtype))
@@ -44,7 +44,7 @@ class _Part(Elementwise):
 
 
 class _Whole(Elementwise):
-    """Complex numbers of two real ones."""
+    """Complex numbers from their real and imaginary parts."""
 
     def aval(self, *xs: Aval) -> Aval:
         if xs[0].dtype != xs[1].dtype or xs[0].dtype not in WHOLES:
@@ -116,13 +116,13 @@ cartesian: Elementwise = _Whole(
 
 
 def conjugated(x: Any) -> Any:
-    """The conjugate; a real number is its own."""
+    """The conjugate; a real number is unchanged."""
     return conj(x) if x.dtype.kind == "c" else x
 
 
 def cast_back(ct: Any, dtype: np.dtype, astype: Any) -> Any:
-    """A cotangent in the dtype of what it belongs to: of a real number it is the real part, since
-    L changes by Re(ct dx)."""
+    """A cotangent in the dtype of its primal. For a real primal that is the real part, since L
+    changes by Re(ct dx)."""
     if ct.dtype.kind == "c" and dtype.kind != "c":
         ct = real(ct)
     return ct if ct.dtype == dtype else astype(dtype)(ct)

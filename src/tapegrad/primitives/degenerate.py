@@ -1,15 +1,15 @@
-"""Eigenvalues and singular values that are equal, and singular values that are 0.
+"""Derivatives of equal eigenvalues, of equal singular values, and of singular values that are 0.
 
-There the vectors are arbitrary, up to a rotation. A function of the values alone may be smooth all
-the same, as sum(eigvalsh(A)**2) = |A|^2 is. Its first derivative, V diag(c) V^T, doesn't depend on
-the rotation, but that of V diag(c) V^T along Z has the terms Z_ij (c_j - c_i) / (w_j - w_i), which
-are 0 / 0. They are what the vectors turn by, and drop out for those vectors that aren't turned:
-Z is diagonal between them, as perturbation theory has it. So a second derivative along Z starts
-from vectors that Z has chosen, as `kinks` has it for other ties.
+There the vectors are arbitrary up to a rotation. A function of the values alone may still be
+smooth, for example sum(eigvalsh(A)**2) = |A|^2. Its first derivative, V diag(c) V^T, doesn't depend
+on the rotation. But the derivative of V diag(c) V^T along Z has the terms Z_ij (c_j - c_i) / (w_j -
+w_i), which are 0 / 0. These terms are the rotation of the vectors. They vanish for vectors that
+don't rotate: those between which Z is diagonal, as in perturbation theory. So a second derivative
+along Z starts from vectors that Z has chosen, as `kinks` does for other ties.
 
-Values count as equal up to the root of the precision: a quotient of differences of smaller numbers
-is less accurate than its limit. Of derivatives of higher order that isn't known, and they are NaN.
-How vectors turn is divided by how far values are apart itself: see `turns`.
+Values count as equal up to the root of the precision: at a smaller distance a quotient of
+differences is less accurate than its limit. The limit isn't known for derivatives of higher order,
+so these are NaN. For vectors the tolerance is smaller: see `turns`.
 
 Names: `w`, `v` eigenvalues and eigenvectors; `u`, `s`, `vt` singular values and vectors; `c` the
 cotangent of values; `z` a direction; k the number of singular values.
@@ -45,48 +45,48 @@ from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import folded, mirrored, over_batch
 from tapegrad.primitives.views import Diagonal, ExpandDims, GetItem, PlaceDiagonal
 
-# Powers of the precision. Up to the first two values count as equal for their vectors, and as too
-# close for a difference over theirs; divided by n the next one is that for its derivative of order
-# n - 1; then what sums of products are rounded by, and up to the last one a difference is that of
-# what is almost equal.
+# Powers of the precision. Two values closer than eps^TIE count as equal for their vectors; closer
+# than eps^ONCE, a quotient by their difference is too inaccurate. For its derivative of order n - 1
+# that limit is eps^(MANY / n). Sums of products are rounded by eps^ROUNDED. Up to eps^SMOOTH a
+# difference is that of almost equal numbers.
 TIE, ONCE, MANY, ROUNDED, SMOOTH = 0.9, 0.75, 0.8, 0.9, 0.2
 
 
 def row(x: Any) -> Any:
-    """Vectors as matrices of one row."""
+    """Vectors as matrices with one row."""
     return ExpandDims((x.ndim - 1,))(x)
 
 
 def column(x: Any) -> Any:
-    """Vectors as matrices of one column."""
+    """Vectors as matrices with one column."""
     return ExpandDims((x.ndim,))(x)
 
 
 def placed(x: Any) -> Any:
-    """Vectors on the diagonal of square matrices."""
+    """Square matrices with these vectors as diagonals."""
     return PlaceDiagonal((x.shape[-1], x.shape[-1]), 0)(x)
 
 
 def inverted(x: Any, zero: Any = None) -> Any:
-    """1 / x, and 0 where x is 0, or where `zero` holds."""
+    """1 / x, but 0 where x is 0, or where the mask `zero` is true."""
     zero = x.equals(0) if zero is None else zero
     return where(zero, x.constant(0), reciprocal(where(zero, x.constant(1), x)))
 
 
 def precision(x: Any, power: float) -> float:
-    """A power of what a number can be told apart by."""
+    """The machine precision of the dtype of `x`, raised to a power."""
     return float(np.finfo(x.dtype).eps ** power)
 
 
 def largest(x: Any) -> Any:
-    """The largest of each vector's absolute values, as a vector of one."""
+    """The largest absolute value of each vector, as a vector of one element."""
     axis = x.ndim - 1
     return ExpandDims((axis,))(Max((axis,))(absolute(stop_gradient(x)))) if x.shape[-1] else x
 
 
 def equal(x: Any, power: float = 0.5) -> Any:
-    """Which pairs of sorted values are equal, up to a power of the precision: those that have no
-    larger gap between them, as in `_groups`. Of three in a row the outer ones are so, too."""
+    """The pairs of sorted values that are equal, up to a power of the precision: no gap between
+    them is larger, as in `_groups`. The outer ones of three close values are equal too."""
     x, axis, n = stop_gradient(x), x.ndim - 1, x.shape[-1]
     if n:
         rest = [Slice(0, size) for size in x.shape[:-1]]
@@ -102,12 +102,12 @@ def vanishing(s: Any) -> Any:
 
 
 def triangle_of(whole: Any, lower: bool) -> Any:
-    """The cotangent of the triangle that is read, for that of a symmetric matrix."""
+    """The cotangent of the triangle that is read, for the cotangent of the symmetric matrix."""
     return folded(whole) if lower else swapped(folded(swapped(whole)))
 
 
 def read_triangle(t: Any, lower: bool) -> Any:
-    """The symmetric matrix of which one triangle is read."""
+    """The symmetric matrix whose lower or upper triangle is that of `t`."""
     return mirrored(t if lower else swapped(t))
 
 
@@ -121,8 +121,8 @@ def symmetric(z: Any) -> Any:
 
 @parametric
 class EigenvaluePullback(Sided):
-    """V diag(c) V^T: the cotangent of a symmetric A, one triangle of which is read, for that of its
-    eigenvalues. The operands are A, w, V and c; w and V are functions of A."""
+    """V diag(c) V^T: the cotangent of a symmetric A, for the cotangent c of its eigenvalues. The
+    operands are A, of which one triangle is read, w, V and c; w and V are functions of A."""
 
     lower: bool
 
@@ -167,8 +167,8 @@ def _chosen(directions: Any, w: Any, v: Any) -> Any:
 
 
 def _turned(z: Any, w: Any, v: Any, c: Any) -> Any:
-    """The derivative of V diag(c) V^T along a symmetric Z: with C_ij = (c_j - c_i) / (w_j - w_i) it
-    is V (C * (V^T Z V)) V^T, which is symmetric in Z and what it is multiplied by."""
+    """The derivative of V diag(c) V^T along a symmetric Z. It is V (C * (V^T Z V)) V^T with C_ij =
+    (c_j - c_i) / (w_j - w_i). As a linear map of Z it is symmetric."""
     quotients = over_gaps(row(c) - column(c), w, 0.5)
     inner = quotients * matmul(swapped(v), matmul(z, v))
     return matmul(v, matmul(inner, swapped(v)))
@@ -176,8 +176,8 @@ def _turned(z: Any, w: Any, v: Any, c: Any) -> Any:
 
 @parametric
 class ChosenEigenvectors(Library):
-    """Eigenvectors between which Z is diagonal, where eigenvalues are equal. The derivative is
-    that of V, and NaN for those that were turned."""
+    """Eigenvectors between which Z is diagonal, if their eigenvalues are equal. The derivative is
+    that of V, but NaN for the vectors of equal eigenvalues."""
 
     name = "chosen_eigenvectors"
     cores = (1, 2, 2)
@@ -199,14 +199,14 @@ chosen_eigenvectors = ChosenEigenvectors()
 
 
 def is_repeated(x: Any) -> Any:
-    """Which values are equal to others."""
+    """Which values are equal to another one."""
     pairs = equal(x)
     others = logical_and(pairs, not_equal(*places(x)))
     return Any_((others.ndim - 1,))(others)
 
 
 def places(x: Any) -> tuple[Any, Any]:
-    """The number of each value, as rows and as columns."""
+    """The number of each value, as a row and as a column."""
     from tapegrad.primitives.base import Node
     from tapegrad.primitives.views import BroadcastTo
 
@@ -217,15 +217,16 @@ def places(x: Any) -> tuple[Any, Any]:
 
 
 def unknown(ct: Any, where_: Any) -> Any:
-    """NaN where a derivative isn't known, and is asked for."""
+    """The cotangent, but NaN where the mask is true and the cotangent isn't 0: the derivative isn't
+    known there."""
     asked = not_equal(ct, ct.constant(0))
     return unless(logical_and(asked, where_), ct)
 
 
 def _known(n: int) -> Elementwise:
-    """What is divided by the gap between two values, c of the largest value. What is rounded in it
-    is divided once more by each derivative, of which there were n - 1. Where that leaves little,
-    the derivative isn't known."""
+    """An identity of x, a quotient by a gap between two values; c is the gap in units of the
+    largest value. Each derivative, of which there were n - 1, divides the rounding error by the gap
+    once more. Where few digits are left, the derivative is NaN."""
 
     def times(t: Any, out: Any, c: Any, x: Any) -> tuple[Any, Any]:
         t = unknown(t, c <= c.constant(precision(c, MANY / (n + 1))))
@@ -245,8 +246,8 @@ KNOWN = [_known(n) for n in (1, 2, 3, 4)]
 
 
 def over_gaps(x: Any, values: Any, power: float, counts: Any = None) -> Any:
-    """X_ij / (w_j - w_i), and 0 for values that are equal up to a power of the precision. Where a
-    gap `counts`, which each does if that isn't said, derivatives are NaN if they aren't known."""
+    """X_ij / (w_j - w_i), but 0 for values that are equal up to a power of the precision.
+    Derivatives that aren't known are NaN, for the gaps in the mask `counts`, or for all."""
     gaps = row(values) - column(values)
     close = absolute(stop_gradient(gaps)) * inverted(row(largest(values)))
     unequal = not_equal(*places(values))
@@ -269,7 +270,7 @@ def _chosen_eigenvectors(w: Any, v: Any, z: Any) -> Any:
 
 
 def _groups(x: Any, tolerance: float) -> list[Any]:
-    """The places of sorted numbers that are equal."""
+    """The groups of equal numbers among sorted ones, as arrays of positions."""
     parts = np.split(np.arange(len(x)), np.flatnonzero(np.abs(np.diff(x)) > tolerance) + 1)
     return [part for part in parts if len(part) > 1]
 
@@ -279,8 +280,9 @@ def _groups(x: Any, tolerance: float) -> list[Any]:
 
 @parametric
 class SingularValuePullback(Sided):
-    """U diag(c) V^T: the cotangent of A for that of its singular values, where those that are 0
-    count nothing: they have a kink, as absolute values do. The operands are A, U, s, V^T and c."""
+    """U diag(c) V^T: the cotangent of A, for the cotangent c of its singular values. A singular
+    value that is 0 doesn't count: it has a kink, as |x| does. The operands are A, U, s, V^T and
+    c."""
 
     name = "singular_value_pullback"
     cores = (2, 2, 1, 2, 1)
@@ -298,9 +300,10 @@ class SingularValuePullback(Sided):
         return matmul(u * row(where(s.equals(0), c.constant(0), c)), vt)
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        """With E = U^T Z V, symmetric part P and antisymmetric part Q, the derivative of
-        U diag(c) V^T along Z is U (P_ij (c_j - c_i) / (s_j - s_i) + Q_ij (c_j + c_i) / (s_j + s_i))
-        V^T, and what is beside: (I - U U^T) Z V diag(c / s) V^T, and its like on the right."""
+        """The derivative of U diag(c) V^T along Z. Let E = U^T Z V, with symmetric part P and
+        antisymmetric part Q. It is U (P_ij (c_j - c_i) / (s_j - s_i) + Q_ij (c_j + c_i) / (s_j +
+        s_i)) V^T, plus (I - U U^T) Z V diag(c / s) V^T, plus the corresponding term on the
+        right."""
         _, u, s, vt, c = xs
         ut, v, none = swapped(u), swapped(vt), vanishing(s)
         if directions:
@@ -325,14 +328,15 @@ class SingularValuePullback(Sided):
         linear = super().jvp_along(directions, ts, out, *xs)
         if ts[0] is None:
             return linear
-        turned = self.vjp_along(directions, ts[0], out, *xs)  # which is symmetric: a gradient's
+        turned = self.vjp_along(directions, ts[0], out, *xs)  # symmetric, as for any gradient
         return total([linear, turned[0]])
 
 
 @parametric
 class ChosenSingularVectors(Library):
-    """U and V^T of A with Z diagonal between those of equal singular values. The vectors of those
-    that are 0 are Z's own, beside all others. NaN for the derivative of what was turned."""
+    """U and V^T of A such that Z is diagonal between the vectors of equal singular values. The
+    vectors of singular values that are 0 are Z's singular vectors in the complement of the others.
+    The derivative is NaN for all vectors that were chosen."""
 
     name = "chosen_singular_vectors"
     cores = (2, 1, 2, 2)
@@ -373,7 +377,7 @@ def _chosen_singular_vectors(u: Any, s: Any, vt: Any, z: Any) -> tuple[Any, Any]
     tolerance = precision(s, 0.5) * np.max(s, initial=0)
     for group in _groups(s, tolerance):
         e = u[:, group].T @ z @ vt[group].T
-        turn = np.linalg.eigh(e + e.T)[1][:, ::-1]  # descending, as singular values are
+        turn = np.linalg.eigh(e + e.T)[1][:, ::-1]  # in descending order, as singular values are
         chosen[:, group] = u[:, group] @ turn
         chosen_t[group] = turn.T @ vt[group]
     rank = np.count_nonzero(s > tolerance)
@@ -389,14 +393,14 @@ def _chosen_singular_vectors(u: Any, s: Any, vt: Any, z: Any) -> tuple[Any, Any]
 
 
 def turns(m: Any, values: Any, ct_values: Any) -> Any:
-    """(M - M^H) / 2 (w_j - w_i), of M = V^H V' for the cotangent V' of vectors, and values w.
+    """(M - M^H) / 2 (w_j - w_i), where M = V^H V' for the cotangent V' of vectors; w are the
+    values.
 
-    A function that doesn't depend on how vectors of equal values are rotated has an M there that
-    is its own adjoint, and nothing of the derivative if it is one of the vectors alone. If it reads
-    the values too, as V diag(f(w)) V^H does, there is a part f'(w) that isn't seen from here. That
-    is so for values that are almost equal, too: what M is rounded by is divided by how far they are
-    apart, and once more by each derivative. Where little would be right of the quotient it is NaN,
-    and where that is so of its derivative the derivative is.
+    If a function doesn't depend on how the vectors of equal values are rotated, M is Hermitian
+    there. If it depends on the vectors alone, these pairs contribute 0. If it reads the values too,
+    as V diag(f(w)) V^H does, they contribute f'(w), which can't be computed here. That also holds
+    for almost equal values: the rounding error of M is divided by the gap, and once more by each
+    derivative. A quotient with few right digits is NaN, and so is a derivative with few.
     """
     odd = antisymmetric(m)
     left, both = sizes(odd), sizes(m) + sizes(adjoint(m))
@@ -418,7 +422,7 @@ def turns(m: Any, values: Any, ct_values: Any) -> Any:
 
 
 def beside(values: Any, power: float) -> Any:
-    """Which values are equal to others, up to a power of the precision."""
+    """Which pairs of values are equal, up to a power of the precision."""
     return logical_and(equal(values, power), not_equal(*places(values)))
 
 
@@ -428,13 +432,13 @@ def antisymmetric(x: Any) -> Any:
 
 
 def greatest(x: Any) -> Any:
-    """The largest of each matrix's absolute values, as a matrix of one."""
+    """The largest absolute value of each matrix, as a matrix of one element."""
     size, axes = stop_gradient(sizes(x)), (x.ndim - 2, x.ndim - 1)
     return ExpandDims(axes)(Max(axes)(size)) if 0 not in x.shape[-2:] else size
 
 
 def whole_like(x: Any, z: Any) -> Any:
-    """Real numbers in the dtype of z, which may be complex."""
+    """Real numbers in the dtype of `z`, which may be complex."""
     return x if x.dtype == z.dtype else AsType(z.dtype)(x)
 
 
@@ -444,10 +448,12 @@ def sizes(z: Any) -> Any:
 
 
 def over_any_gaps(turned: Any, w: Any, read: bool = False) -> Any:
-    """How vectors of any square matrix turn into each other: `turned` over the gaps w_j - w_i of
-    their eigenvalues. Between those that are equal but for rounding that isn't known, where vectors
-    turn; nor where the values are `read`, too: of V diag(f(w)) V^-1 nothing turns, and there is a
-    part f'(w). Further derivatives are NaN where rounding leaves little of them."""
+    """The rotation of the eigenvectors of any square matrix: `turned` over the gaps w_j - w_i.
+
+    For eigenvalues that are equal up to rounding, it isn't known if the vectors rotate. If the
+    values are `read` too, it isn't known at all: in V diag(f(w)) V^-1 the pair contributes f'(w).
+    Further derivatives are NaN where rounding leaves few digits.
+    """
     gaps, others = row(w) - column(w), not_equal(*places(w))
     apart = _moduli(gaps) * inverted(row(largest(_moduli(w))))
     same = logical_and(apart <= precision(w, ONCE), others)
@@ -463,6 +469,6 @@ def over_any_gaps(turned: Any, w: Any, read: bool = False) -> Any:
 
 
 def _moduli(x: Any) -> Any:
-    """Absolute values, without derivative."""
+    """The absolute values, without derivative."""
     x = stop_gradient(x)
     return hypot(real(x), imag(x)) if x.dtype.kind == "c" else absolute(x)

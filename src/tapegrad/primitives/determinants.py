@@ -1,9 +1,8 @@
 """The determinant and its derivatives of every order, at singular matrices too.
 
-The determinant is a polynomial, so it has all derivatives everywhere, but det(A) A^-T and what
-follows from it divide by what is 0, or nearly 0, at matrices that haven't full rank. Here nothing
-is divided: between orthogonal factors, A = U diag(s) V^T, all of it is sums of products of singular
-values.
+The determinant is a polynomial, so it has all derivatives everywhere. But det(A) A^-T and its
+derivatives divide by 0, or nearly 0, at matrices without full rank. Here nothing is divided: with A
+= U diag(s) V^T all of it is sums of products of singular values between orthogonal factors.
 
 Names: `s` singular values; `tau` the sign of det(U) det(V).
 """
@@ -53,8 +52,8 @@ class Cofactors(Library):
     """G(A; E1, ..., Em): the gradient with respect to A of D^m det(A)[E1, ..., Em].
 
     Without a direction it is the matrix of cofactors. <G(A; E1, ..., Em), X> is the derivative of
-    order m + 1, which doesn't depend on the order of E1, ..., Em and X. So the cotangent of A is
-    G(A; E1, ..., Em, X) for that of G, X, and the cotangent of Ek has X in the place of Ek.
+    order m + 1, which doesn't depend on the order of E1, ..., Em and X. So for the cotangent X of
+    G, the cotangent of A is G(A; E1, ..., Em, X), and that of Ek is G with Ek replaced by X.
     """
 
     directions: int
@@ -72,8 +71,9 @@ class Cofactors(Library):
         a, *along = [x.astype(np.float64) for x in xs]
         known = np.all(np.isfinite(a), (-2, -1), keepdims=True)
         a = np.where(known, a, 0.0)
-        # Of a power of two times a matrix near 1, since products of singular values may leave the
-        # range of numbers where their sums don't: G(2^e A; E1, ...) = 2^(e (n - 1 - m)) G(A; ...).
+        # A power of two is factored out, so that A is near 1: products of singular values may
+        # overflow or underflow where their sums don't. G(2^e A; E1, ...) = 2^(e (n - 1 - m)) G(A;
+        # ...).
         exponent = np.frexp(np.max(np.abs(a), (-2, -1), initial=0.0, keepdims=True))[1]
         u, s, vt = np.linalg.svd(np.ldexp(a, -exponent))
         tau = np.linalg.det(u) * np.linalg.det(vt)
@@ -103,15 +103,15 @@ def _at_diagonal(s: Any, along: Sequence[Any]) -> Any:
     if len(along) > 1:
         return _polynomial(s, along)
     (e,) = along
-    # Without s_i and s_j: of det's terms of second order, m_ii m_jj has this factor, and m_ij m_ji
-    # has minus it.
+    # The product of all s but s_i and s_j. Among det's terms of second order m_ii m_jj has this
+    # factor, and m_ij m_ji has minus it.
     pairs = np.where(every, 0.0, _without_each(np.where(every, 1.0, s[..., None, :])))
     diagonal = (pairs @ np.diagonal(e, 0, -2, -1)[..., None])[..., 0]
     return np.where(every, diagonal[..., None, :], -pairs * np.swapaxes(e, -1, -2))
 
 
 def _without_each(x: Any) -> Any:
-    """The product of all numbers but one, for each one of them, along the last axis."""
+    """For each number along the last axis, the product of all others."""
     ones = np.ones((*x.shape[:-1], 1))
     before = np.concatenate([ones, np.cumprod(x[..., :-1], -1)], -1)
     after = np.concatenate([ones, np.cumprod(x[..., :0:-1], -1)], -1)[..., ::-1]
@@ -121,11 +121,11 @@ def _without_each(x: Any) -> Any:
 def _polynomial(s: Any, along: Sequence[Any]) -> Any:
     """The coefficient of x1 ... xm in the cofactors of M = diag(s) + x1 E1 + ... + xm Em.
 
-    By an algorithm that doesn't divide, and back through it (R. Bird, "A simple division-free
-    algorithm for computing determinants", 2011): F_1 = M, F_(k+1) = mu(F_k) M, and the determinant
-    is (-1)^(n-1) times the first element of F_n. Here mu(F) is what is above the diagonal, and on
-    it minus the sum of the diagonal's elements further down. A number is a polynomial whose powers
-    xk^2 vanish: an array over the subsets of x1, ..., xm, as bits.
+    It is computed by an algorithm without divisions, and its reverse (R. Bird, "A simple
+    division-free algorithm for computing determinants", 2011): F_1 = M, F_(k+1) = mu(F_k) M, and
+    the determinant is (-1)^(n-1) times the first element of F_n. mu(F) is the part of F above the
+    diagonal; its diagonal is minus the sum of F's diagonal elements further down. A number is a
+    polynomial in which xk^2 = 0: an array over the subsets of x1, ..., xm, as bits.
     """
     n, full = s.shape[-1], 1 << len(along)
     m = np.zeros((full, *s.shape, n))

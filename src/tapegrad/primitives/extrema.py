@@ -20,7 +20,8 @@ from tapegrad.primitives.reductions import Sum, reducing, restored
 
 
 class _OverAxes(AlongAxes, Sided):
-    """For max and min over `axes`; operands are x, directions, out, and the linear one."""
+    """A map at the ties of max or min over `axes`. The operands are x, the directions, out and the
+    linear operand."""
 
     larger: bool
     directions: int
@@ -28,7 +29,7 @@ class _OverAxes(AlongAxes, Sided):
     steps = True
 
     def tied(self, xs: Sequence[Any]) -> tuple[Any, Any]:
-        """Which elements share, and how many they are."""
+        """The mask of the elements that share the cotangent, and their number."""
         x, *directions, out, _ = xs
         ties = x.equals(restored(out, self.axes))
         extremum, least = (Max, -np.inf) if self.larger else (Min, np.inf)
@@ -40,8 +41,8 @@ class _OverAxes(AlongAxes, Sided):
 
 @parametric
 class SharedOver(_OverAxes):
-    """The cotangent of x for that of its largest (or smallest) element: tied ones get equal shares
-    of it, those of them that go furthest along the directions, if there are any."""
+    """The cotangent of x for that of its largest (or smallest) element. Tied elements get equal
+    shares; with directions, those of them that move furthest along these."""
 
     axes: tuple[int, ...]
     larger: bool
@@ -63,7 +64,7 @@ class SharedOver(_OverAxes):
 
 @parametric
 class PickedOver(_OverAxes):
-    """The transpose of `SharedOver`: the mean over those that share."""
+    """The transpose of `SharedOver`: the mean over the elements that share."""
 
     axes: tuple[int, ...]
     larger: bool
@@ -98,7 +99,7 @@ class _Extremum(Reduction):
         return x.with_shape(self.kept(x))
 
     def evaluate(self, *xs: Any) -> Any:
-        if type(xs[0]) is np.ndarray:  # what NumPy's function comes to
+        if type(xs[0]) is np.ndarray:  # the function that NumPy's calls
             return self.of_two.reduce(xs[0], self.axes)
         return self.numpys(xs[0], axis=self.axes)
 

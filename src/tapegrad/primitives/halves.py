@@ -1,9 +1,9 @@
 """Numbers of half precision: float16 of NumPy, and bfloat16 of ml_dtypes.
 
-They are kept so, and computed with in float32. On a tape that is differentiated all values are
-float32, and `Rounded` is what `x.astype(np.float16)` makes of them: numbers that float16 has.
-`Loaded` and `Stored` stand at the ends of a tape that answers calls, between it and the caller's
-arrays. Kernels have such an array as one of uint16, the bits of its numbers.
+They are stored in this dtype, and computed with in float32. On a tape that is differentiated all
+values are float32. `x.astype(np.float16)` is `Rounded` there: float32 numbers that are exact in
+float16. `Loaded` and `Stored` are at the ends of a compiled tape, between it and the caller's
+arrays. Kernels see such an array as uint16, the bits of its numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SINGLE = np.dtype(np.float32)
 
 
 class _Half(Parametric):
-    """What has a dtype of half precision, `dtype`, on one side."""
+    """A conversion from or to a dtype of half precision, `dtype`."""
 
     dtype: np.dtype
     pointwise = True
@@ -34,15 +34,15 @@ class _Half(Parametric):
         return any(kept)
 
     def check(self, fits: bool, x: Aval) -> None:
-        """A ValueError unless an operand fits."""
+        """Raise a ValueError unless the operand fits."""
         if not (fits and is_half(self.dtype)):
             raise ValueError(f"{self} doesn't take {x}")
 
 
 @parametric
 class Rounded(_Half):
-    """The nearest numbers that a dtype of half precision has, as float32; of two as near that with
-    an even last digit. It moves as its operand does: the cotangent goes back unrounded."""
+    """The nearest numbers of a dtype of half precision, as float32. Ties are rounded to an even
+    last digit. The derivative is 1: the cotangent isn't rounded."""
 
     dtype: np.dtype
     name = "rounded"
@@ -74,7 +74,7 @@ def _as(dtype: np.dtype, x: Any) -> Any:
 
 @parametric
 class Loaded(_Half):
-    """Numbers of this dtype as float32, which has all of them."""
+    """Numbers of half precision as float32, which is exact."""
 
     dtype: np.dtype
     name = "loaded"
@@ -102,7 +102,7 @@ class Loaded(_Half):
 
 @parametric
 class Stored(_Half):
-    """The numbers of this dtype that are nearest, as `Rounded` says."""
+    """The nearest numbers of half precision, rounded as by `Rounded`."""
 
     dtype: np.dtype
     name = "stored"

@@ -1,10 +1,10 @@
-"""Derivatives by the implicit function theorem, and of tapes that a call outside has run.
+"""Derivatives by the implicit function theorem, of the results of solvers.
 
-What F(x, p) = 0 defines has dx = -F_x^-1 F_p dp. So the cotangent of p is F_p^T y, where
-F_x^T y = -x'. These are written with calls of F's tape, differentiated, at x, which is a result of
-the call that has found it: so they can be differentiated again.
+If F(x, p) = 0 defines x, dx = -F_x^-1 F_p dp. So the cotangent of p is F_p^T y, where F_x^T y =
+-x'. The rules call derivatives of F's tape at x, which is a result of the solver's call. So they
+can be differentiated again.
 
-Names: `n` the size of x; `p` what F depends on besides.
+Names: `n` the size of x; `p` the other operands of F.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tapegrad.primitives.triangles import Triangle
 from tapegrad.primitives.views import BroadcastTo, Reshape, zeros
 from tapegrad.primitives.windows import SetWindow, Window
 
-# Finds y with M y = b, of plain arrays: it takes v -> M v, and b
+# Finds y with M y = b, for plain arrays. The arguments are the function v -> M v, and b.
 Solve = Callable[[Callable[[Any], Any], Any], Any]
-UNROLLED = 3  # rows of a jacobian that are written one by one
+UNROLLED = 3  # a Jacobian with at most this many rows is written without a loop
 
 
 def real(tape: Tape, start: int = 0) -> list[int]:
-    """The numbers of the inputs from `start` on that may have a derivative."""
+    """The positions of the inputs from `start` on that may have a derivative."""
     return [k for k, v in enumerate(tape.inputs) if k >= start and v.dtype.kind == "f"]
 
 
 def called(tape: Tape, xs: Sequence[Any]) -> tuple[Any, ...]:
-    """The results of a tape."""
+    """The results of a call of `tape`."""
     if not tape.outputs:
         return ()
     found = CallTape(tape)(*xs)
@@ -49,13 +49,14 @@ def called(tape: Tape, xs: Sequence[Any]) -> tuple[Any, ...]:
 
 @dataclass(eq=False)
 class Implicit:
-    """The rules of a call whose first result is x with F(x, further results, p) = 0, of which
-    `tape` is F; the first `lead` operands have no part in it, the others are p. Linear systems are
-    solved by `solve`; where there is none, by the LU factor of F_x.
+    """The rules of a call whose first result is x with F(x, further results, p) = 0.
 
-    Where F_x is sparse, it is found from so many `products` with vectors. The last four of p say
-    how: the product that has each column; where each entry stands among all of them; and the
-    pattern of the entries, as SciPy has it: their columns, and where rows start.
+    `tape` is F. The first `lead` operands aren't read by F, the others are p. Linear systems are
+    solved by `solve`, or if it is None, by the LU factors of F_x.
+
+    If F_x is sparse, it is computed from `products` products with vectors. The last four operands
+    of p are the number of each column's product, the position of each entry among all products, and
+    the pattern as in SciPy: the columns of entries, and the starts of rows.
     """
 
     tape: Tape
@@ -65,7 +66,7 @@ class Implicit:
     products: int = 0
 
     def __post_init__(self) -> None:
-        self.tape = replace(self.tape, guards=())  # they held at x, where the call has seen it
+        self.tape = replace(self.tape, guards=())  # they held at x, when it was found
         self.first = 1 + self.further
 
     @cached_property
@@ -95,7 +96,7 @@ class Implicit:
         return found
 
     def known(self, seed: Any, ct: Any) -> Any:
-        """0, for a cotangent: NaN where F_x is singular, since F_p may be 0 there as well."""
+        """A zero for a cotangent, which becomes NaN if F_x is singular: F_p may be 0 there too."""
         size = Sum(tuple(range(seed.ndim)))(seed) if seed.ndim else seed
         return BroadcastTo(ct.shape)(size * size.constant(0))
 
@@ -115,7 +116,7 @@ class Implicit:
         return [-self.solved(given, moved, transposed=False), *rest]
 
     def solved(self, given: Sequence[Any], b: Any, transposed: bool) -> Any:
-        """F_x^-1 b, with the shape of x, or F_x^-T b, with that of F."""
+        """F_x^-1 b, with the shape of x, or if `transposed` F_x^-T b, with the shape of F."""
         x, r = given[0], self.tape.outputs[0]
         shape = r.shape if transposed else x.shape
         n = int(np.prod(x.shape))
@@ -138,7 +139,8 @@ class Implicit:
     def _solved_by(
         self, solve: Solve, given: Sequence[Any], b: Any, shape: Any, transposed: bool
     ) -> Any:
-        """By products with F_x, or its transpose: what is found is the root of an equation, too."""
+        """The solution from products with F_x or its transpose. It is the root of an equation
+        itself, so it has implicit rules too."""
         product = self.of_x if transposed else METHODS["pushed"](self.tape, (0,))
         known = Aval(shape, given[0].dtype)
         builder = Builder("linear system")
@@ -181,7 +183,7 @@ class Implicit:
         return gather(Reshape((self.products * rows,))(found), index)
 
     def jacobian(self, given: Sequence[Any], n: int) -> Any:
-        """F_x, row by row."""
+        """F_x, computed row by row."""
         x, shape, tape = given[0], self.tape.outputs[0].shape, self.of_x
         ones = BroadcastTo((n, n))(x.constant(1))
         eye = Triangle(True)(Triangle(False)(ones))

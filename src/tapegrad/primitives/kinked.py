@@ -1,7 +1,6 @@
 """Elementwise functions with kinks: |x|, the larger of two, the length and the angle of (x, y).
 
-Their rules are `kinks`' and `norms`'; what happens where operands tie is a convention, kept in
-`docs/conventions.md`.
+Their rules are in `kinks` and `norms`. The conventions for ties are in `docs/conventions.md`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ copysign = Elementwise(
 
 
 def _choice(name: str, ufunc: Any) -> Elementwise:
-    """maximum, minimum, fmax, fmin: the chosen operand gets all, a tie is split in halves."""
+    """maximum, minimum, fmax or fmin: the chosen operand gets all of the cotangent, at a tie each
+    gets half."""
 
     def share(ct: Any, out: Any, x: Any, y: Any) -> Any:
         return select(x.equals(out), where(y.equals(out), ct * 0.5, ct))
@@ -85,8 +85,8 @@ fmin = _choice("fmin", np.fmin)
 
 
 def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """x / r and y / r; 0 at the origin. The slope of x / r is (y / r)^2 / r, of which the rule of
-    quotients would leave nothing where y is small."""
+    """x / r and y / r; 0 at the origin. The slope of x / r is (y / r)^2 / r. It is stated, since
+    the quotient rule would lose all digits where y is small."""
     r = where(not_equal(out, zero(out)), out, out.constant(1))
     along_x, along_y = x / r, y / r
     across = -(along_x * along_y / r)
@@ -104,7 +104,7 @@ hypot = Elementwise(np.hypot, _hypot_partials, kink=Kink(_hypot_along, 2, origin
 
 
 def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
-    """x / r**2 and -y / r**2, divided twice so that no square overflows; 0 at the origin."""
+    """x / r**2 and -y / r**2, as two divisions, so that no square overflows; 0 at the origin."""
     r = hypot(x, y)
     away = not_equal(r, zero(r))
     return select(away, x / r / r), select(away, -(y / r / r))

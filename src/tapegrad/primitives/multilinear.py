@@ -1,18 +1,18 @@
-"""Sums of products of three and more operands.
+"""Sums of products of three or more operands.
 
-NumPy multiplies all of them, from left to right, and adds up whole products:
+NumPy multiplies all operands from left to right and adds up whole products:
 
     out[i, l] = sum over j, k of (x[i, j] * y[j, k]) * z[k, l]
 
-Contractions of two operands after each other are less work, and add up parts of the products:
+A sequence of contractions of two operands is less work. It adds up parts of the products:
 
     out[i, l] = sum over k of (sum over j of x[i, j] * y[j, k]) * z[k, l]
 
-A part may overflow or vanish where no whole product does. So the second way is taken only where
-that can't be. Let there be `d` operands, and sums of `n` products. If no magnitude is above `2^e`,
-with `n 2^(de)` a finite number, then no part is infinite. If none but those of zeros is below
-`2^-e`, then no part loses a bit to small numbers. Where some are, what is lost is less than the
-last bit of each result above `n 2^(de)` times the smallest normal number.
+A part may overflow or underflow where no whole product does. So the second way is taken only if
+that is impossible. Let there be `d` operands, and sums of `n` products. If no magnitude is above
+`2^e`, with `n 2^(de)` a finite number, no part is infinite. If no magnitude but 0 is below `2^-e`,
+no part loses a bit by underflow. If some are, the loss is less than the last bit of each result
+above `n 2^(de)` times the smallest normal number.
 
 Names: a *term* is an operand and the labels of its axes.
 """
@@ -36,12 +36,12 @@ from tapegrad.primitives.kinds import Composite
 from tapegrad.primitives.reductions import All, Any_, Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
 
-FEW = 20_000  # products that are added up in less time than it takes to look at operands
-BOUNDS = 330, 240, 120, *range(60, 0, -1)  # few, so that one look at an operand often serves twice
+FEW = 20_000  # products that take less time to add up than the operands to check
+BOUNDS = 330, 240, 120, *range(60, 0, -1)  # few, so one check often serves twice
 
 
 class Term(NamedTuple):
-    """An operand, and the labels of its axes."""
+    """An operand with the labels of its axes."""
 
     x: Any
     labels: Sequence[str]
@@ -49,8 +49,8 @@ class Term(NamedTuple):
 
 @parametric
 class Products(Composite):
-    """The sum of products that an einsum of three or more operands is, whose subscripts are each
-    once in an operand, and don't broadcast."""
+    """The einsum of three or more operands. Each operand has each of its letters once, and nothing
+    broadcasts."""
 
     subscripts: str
 
@@ -86,18 +86,18 @@ class Products(Composite):
         return np.einsum(self.subscripts, *xs)
 
     def expand(self, *xs: Any) -> Any:
-        """By contractions of two operands, in the order of least work."""
+        """The sum of products by contractions of two operands, in the order of least work."""
         path = _short(self.subscripts, tuple([x.shape for x in xs]))
         letters, out = self.terms
         found, summed = stepwise(list(map(Term, xs, letters)), path, out)
         return found if summed else from_zero(found)
 
     def fits(self, found: Any, *xs: Any) -> Any:
-        """Whether `found`, by `expand`, is this but for its rounding."""
+        """Whether `found`, the result of `expand`, is right up to its rounding."""
         limits = np.finfo(found.dtype)
         count = math.prod(n for k, n in self._extents(xs).items() if k not in self.terms[1])
         if found.dtype.kind == "c":
-            count *= 2 ** len(xs)  # products of parts
+            count *= 2 ** len(xs)  # the products of real and imaginary parts
         spare = (float(limits.maxexp) - 24 - math.log2(count)) / len(xs)
         bound = next((e for e in BOUNDS if e <= spare), 0)
         number = limits.dtype.type
@@ -139,7 +139,7 @@ class Products(Composite):
 
 
 def _magnitudes(x: Any) -> list[Any]:
-    """Those of the elements; of complex ones those of their parts."""
+    """The absolute values of the elements; for complex ones those of their parts."""
     return list(map(kinked.absolute, [real(x), imag(x)] if x.dtype.kind == "c" else [x]))
 
 
@@ -147,15 +147,15 @@ def _all(each: Sequence[Any]) -> Any:
     return reduce(ew.logical_and, [All(tuple(range(x.ndim)))(x) if x.ndim else x for x in each])
 
 
-# ---- making them
+# ---- building sums of products
 
 
 def products(terms: Sequence[Term], out: Sequence[str]) -> tuple[Any, bool]:
-    """The sum of whole products, and whether it has begun with 0.0, for which there has to be
-    something to sum up."""
+    """The sum of whole products, and whether the sum started with 0.0 (it must if anything is
+    summed)."""
     every = {k for _, labels in terms for k in labels}
     summed = not every <= set(out)
-    if terms[0].x.dtype.kind in "iub":  # they wrap: the order is all the same
+    if terms[0].x.dtype.kind in "iub":  # they wrap around, so the order doesn't matter
         return _by_least_work(terms, out)
     if len(terms) == 2 or not _grows(terms, out):
         return in_order(list(terms), out), summed
@@ -169,7 +169,7 @@ def products(terms: Sequence[Term], out: Sequence[str]) -> tuple[Any, bool]:
 
 
 def by_least_work(terms: Sequence[Term], out: Sequence[str]) -> Any:
-    """The sum of products in the order of least work, whatever their parts are."""
+    """The sum of products in the order of least work. Parts may overflow or underflow."""
     return _by_least_work(terms, out)[0]
 
 
@@ -179,8 +179,8 @@ def _by_least_work(terms: Sequence[Term], out: Sequence[str]) -> tuple[Any, bool
 
 
 def _grows(terms: Sequence[Term], out: Sequence[str]) -> bool:
-    """Whether products of all but the last operand, or what is left for a last sum, are larger than
-    all that there is anyway."""
+    """Whether the products of all operands but the last, or the operand of a last sum, are larger
+    than the result and every operand."""
     extents = {k: n for x, labels in terms for k, n in zip(labels, x.shape, strict=True)}
     *first, (_, last) = terms
     most = max(math.prod(extents[k] for k in labels) for labels in (out, *[k for _, k in terms]))
@@ -190,7 +190,7 @@ def _grows(terms: Sequence[Term], out: Sequence[str]) -> bool:
 
 
 def in_order(terms: list[Term], out: Sequence[str]) -> Any:
-    """The sum of products, multiplied from left to right, and added up after that."""
+    """The sum of products, multiplied from left to right, then added up."""
     every = {k for _, labels in terms for k in labels}
     while len(terms) > 2:
         terms[:2] = [join(terms[0], terms[1], every)]
@@ -202,7 +202,7 @@ def in_order(terms: list[Term], out: Sequence[str]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _short(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> Sequence[Sequence[int]]:
-    """The steps of least work."""
+    """The contraction path of least work: for each step the positions of its terms."""
     import opt_einsum
 
     path, _ = opt_einsum.contract_path(subscripts, *shapes, shapes=True)
@@ -212,9 +212,11 @@ def _short(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> Sequence[Seq
 def stepwise(
     terms: list[Term], path: Sequence[Sequence[int]], out: Sequence[str], *, whole: int = 0
 ) -> tuple[Any, bool]:
-    """The sum of products, by sums of the terms that the steps of a path number, and whether the
-    last one has begun with 0.0. What a step makes stands behind the other terms. From so many terms
-    on a step adds up whole products, if any."""
+    """The sum of products by the steps of a path, and whether the last sum started with 0.0.
+
+    A step names positions of terms. Its result is appended to the remaining terms. A step of
+    `whole` or more terms adds up whole products, if `whole` isn't 0.
+    """
     summed = False
     for step in path:
         chosen = [terms[k] for k in step]
@@ -236,18 +238,18 @@ def stepwise(
 
 
 def from_zero(x: Any) -> Any:
-    """Products as sums of one each, which have begun with 0.0."""
+    """Products as sums of one product each, which start with 0.0."""
     return ew.add(x, np.zeros((), x.dtype)[()]) if x.dtype.kind in "fc" else x
 
 
 def repeated(x: Any, missing: Sequence[bool], shape: tuple[int, ...]) -> Any:
-    """`x` repeated along the axes of a shape that it lacks."""
+    """`x` repeated along the axes of `shape` that are `missing`."""
     axes = tuple(a for a, lacks in enumerate(missing) if lacks)
     return BroadcastTo(shape)(ExpandDims(axes)(x) if x.ndim else x) if axes else x
 
 
 def join(left: Term, right: Term, needed: Collection[str]) -> Term:
-    """Contract two terms, keeping the needed labels: shared ones first."""
+    """The contraction of two terms that keeps the `needed` labels: shared ones first."""
     x, lx = summed_out(left, {*needed, *right.labels})
     y, ly = summed_out(right, {*needed, *lx})
     labels = [k for k in lx if k in ly and k in needed]
@@ -256,7 +258,7 @@ def join(left: Term, right: Term, needed: Collection[str]) -> Term:
 
 
 def summed_out(term: Term, needed: Collection[str]) -> Term:
-    """A term without the labels that nothing needs."""
+    """A term summed over the labels that aren't needed."""
     x, labels = term
     axes = tuple(a for a, k in enumerate(labels) if k not in needed)
     over = Any_ if x.dtype.kind == "b" else Sum
@@ -264,8 +266,9 @@ def summed_out(term: Term, needed: Collection[str]) -> Term:
 
 
 def empty_product(terms: Sequence[Term]) -> Term:
-    """All terms multiplied, where one is empty, which comes first: so each product is. The empty
-    sum of one would be 0, and another by which it is multiplied, or its derivative, infinite."""
+    """The product of all terms, one of which is empty. That one comes first, so that each product
+    is empty. The sum of an empty term would be 0, and multiplied by an infinite one, or in a
+    derivative, NaN."""
     labels = list(dict.fromkeys(k for _, mine in terms for k in mine))
     each = [spread(x, mine, labels) for x, mine in sorted(terms, key=lambda term: term.x.size)]
     return Term(reduce(times(each[0].dtype), each), labels)

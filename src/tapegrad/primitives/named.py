@@ -1,4 +1,4 @@
-"""Values that go by a name, and what stands around those that are computed again."""
+"""Values with names, and the values that recomputation keeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tapegrad.primitives.kinds import Linear
 
 @parametric
 class Named(Linear):
-    """The same value, which `checkpoint(f, keep=...)` knows by its name."""
+    """An identity that gives a value its name for `checkpoint(f, keep=...)`."""
 
     label: str
 
@@ -51,8 +51,8 @@ class _Again(Elementwise):
         return bool(kept[1])
 
 
-# What was kept of a value that is computed again, with the derivative of the one computed again. It
-# is dear: a loop that kept both operands, to have it again, would compute again what was kept.
+# kept(x, y) = y, where y was kept, and x is the recomputed value, which has the derivative. It is
+# expensive on purpose: otherwise a loop would keep both operands, and recompute x for it.
 kept = _Kept(
     lambda again, kept: _copied(kept),
     lambda out, again, kept: (1, None),
@@ -63,7 +63,8 @@ kept = _Kept(
     of_complex=True,
 )
 
-# A value as it is, when another one is there. What is computed of it is computed anew.
+# again(y, x) = x, computed after y. Calls on it aren't merged with those on x, so they are
+# repeated.
 again = _Again(
     lambda after, x: _copied(x),
     lambda out, after, x: (None, 1),
@@ -76,5 +77,5 @@ again = _Again(
 
 
 def named_in(tape: Tape, names: Collection[str]) -> list[Call]:
-    """The calls of a tape that name values so."""
+    """The calls that give a value one of these names."""
     return [c for c in tape.calls if isinstance(c.primitive, Named) and c.primitive.label in names]

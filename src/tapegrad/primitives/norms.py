@@ -1,11 +1,12 @@
 """Roots of sums of squares, whose kink is a point: the origin.
 
 The gradient of r = sqrt(z1^2 + z2^2 + ...) is z / r, and 0 at the origin by convention. r^2 and
-cos(r) are smooth there, but what the root's own rule divides is 0 / 0. So a root whose operand is
-such a sum has a rule of its own, with respect to z. Along a direction d the origin is left for the
-ray through d, where z / r is d / |d|, and doesn't change (`kinks` says what directions are).
+cos(r) are smooth there, but the rule of sqrt divides 0 / 0. So the root of a sum of squares has a
+rule of its own, with respect to z. Along a direction d the origin is left on the ray through d,
+where z / r is the constant d / |d| (`kinks` explains directions).
 
-Names: `zs` what is squared; `r` the root; `n` the gradient, z / r; `ct` cotangent of r, `c` of zs.
+Names: `zs` the squared operands; `r` the root; `n` the gradient, z / r; `ct` cotangent of r, `c` of
+zs.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from tapegrad.primitives.kinds import Composite, Linear
 from tapegrad.primitives.kinks import Sided, unless
 from tapegrad.primitives.views import BroadcastTo
 
-# How a square gets into the sum: a factor, and linear calls that are applied one by one, each told
-# by its primitive's name and its one parameter.
+# The way of a square into the sum: a factor, and linear calls that are applied in turn. A call is
+# the name of its primitive and the one parameter.
 Step = tuple[str, tuple[int, ...]]
 Path = tuple[float, tuple[Step, ...]]
 ALONE: Path = (1.0, ())
@@ -40,7 +41,7 @@ def _linear(steps: tuple[Step, ...]) -> list[Linear]:
 
 
 def carried(path: Path, x: Any) -> Any:
-    """What becomes of the square x on its way into the sum."""
+    """The square `x` after its way into the sum."""
     factor, steps = path
     for step in _linear(steps):
         x = step(x)
@@ -48,7 +49,7 @@ def carried(path: Path, x: Any) -> Any:
 
 
 def brought_back(path: Path, x: Any, z: Aval) -> Any:
-    """The transpose: x, of the sum's shape, at each element of z."""
+    """The transpose of `carried`: `x`, of the sum's shape, at each element of z."""
     factor, steps = path[0], _linear(path[1])
     avals = [z]
     for step in steps:
@@ -61,8 +62,9 @@ def brought_back(path: Path, x: Any, z: Aval) -> Any:
 def _in_rows(
     primitive: Any, size: int, mapped: Sequence[bool], xs: Sequence[Any], squared: range, ndim: int
 ) -> Any:
-    """A primitive with paths, of rows: the operands numbered in `squared` are zs and their like,
-    and `ndim` the number of axes of the sum. Squares that are only broadcast are lined up first."""
+    """The primitive applied to rows, with paths that keep the rows. The operands in the range
+    `squared` belong to zs, and `ndim` is the number of axes of the sum. Squares that only broadcast
+    are aligned."""
     paths: list[Path] = []
     for factor, steps in primitive.paths:
         changed = [step.of_rows(size) for step in _linear(steps)]
@@ -79,8 +81,8 @@ def _in_rows(
 
 @parametric
 class Norm(Composite):
-    """sqrt(u), where u is a sum of squares: the operands are u, which gives the value, and the zs,
-    which have the derivative."""
+    """sqrt(u), where u is a sum of squares. The operands are u, which determines the value, and the
+    zs, which have the derivative."""
 
     paths: tuple[Path, ...]
 
@@ -97,7 +99,7 @@ class Norm(Composite):
         return True, *operands[1:]
 
     def length(self, u: Any, *zs: Any) -> Any:
-        """The root of the squares of these zs."""
+        """The root of the sum of the squares of `zs`."""
         return _length(self.paths, zs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -118,23 +120,24 @@ class Norm(Composite):
 def norm_pullback(
     paths: tuple[Path, ...], directions: Sequence[Any], ct: Any, out: Any, *zs: Any
 ) -> Sequence[Any]:
-    """The cotangents of the zs for that of the norm; a direction is one of each."""
+    """The cotangents of the zs for the cotangent of the norm. A direction has one array for each
+    z."""
     flat = [d for direction in directions for d in _each(direction)]
     found = NormPullback(paths, len(directions), True)(*zs, *flat, out, ct)
     return found if len(paths) > 1 else (found,)
 
 
 def _each(direction: Any) -> Sequence[Any]:
-    """The parts of a direction, which of one operand is that one alone."""
+    """The arrays of a direction, for each z. For a single z it is the array itself."""
     return direction if isinstance(direction, (list, tuple)) else (direction,)
 
 
 @parametric
 class NormPullback(Sided):
-    """ct z / r; at the origin ct d / |d| for the first direction that isn't 0, else 0.
+    """ct z / r. At the origin it is ct d / |d| for the first direction d that isn't 0, else 0.
 
-    Its derivative along c has ct (c - n <n, c>) / r beside what comes through ct. Where the origin
-    is left along c itself that is 0. Otherwise it isn't known at the origin, and is NaN.
+    Its derivative along c is ct (c - n <n, c>) / r plus the one through ct. If the direction from
+    the origin is c itself, the former is 0. Otherwise it isn't known at the origin, and is NaN.
     """
 
     paths: tuple[Path, ...]
@@ -171,7 +174,7 @@ class NormPullback(Sided):
         return zs if len(zs) > 1 else zs[0]
 
     def _shapes(self, xs: Sequence[Any]) -> list[tuple[int, ...]]:
-        """Those of the results: of the zs, or of what they are broadcast to."""
+        """The shapes of the results: those of the zs, or those to which they broadcast."""
         zs = zip(self.paths, xs, strict=False)
         return [z.shape if steps else xs[-2].shape for (_, steps), z in zs]
 
@@ -193,7 +196,8 @@ class NormPullback(Sided):
 
     @property
     def _of_two(self) -> bool:
-        """Whether it is hypot's, which is a number where no square is: so z / r comes first."""
+        """Whether it is the pullback of hypot. That is finite where a square overflows, so z / r is
+        computed first."""
         return self.paths == (ALONE, ALONE)
 
     def _spread_over(self, zs: Sequence[Any], ct: Any, r: Any) -> list[Any]:
@@ -230,8 +234,8 @@ class NormPullback(Sided):
         return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
 
     def jvp_along(self, directions: Any, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        """As it is a gradient, what it changes by with the zs is symmetric: both modes have one
-        rule for that."""
+        """The tangent. The map from the zs to a gradient has a symmetric derivative, so both modes
+        share a rule."""
         zs, moved, count = xs[: self.points], ts[: self.points], len(self.paths)
         terms: list[Sequence[Any]] = [[None] * count]
         if ts[-1] is not None:
@@ -247,7 +251,7 @@ class NormPullback(Sided):
     def _across(
         self, zs: Sequence[Any], cs: Sequence[Any], r: Any, given: Any, moved: Any
     ) -> list[Any]:
-        """given (c - n <n, c>) / r: of two numbers what is across n is a product, not a
+        """given (c - n <n, c>) / r. For two numbers the part across n is a product, not a
         difference."""
         if self._of_two:
             n_x, n_y = (_over(z, r) for z in zs)
@@ -259,7 +263,7 @@ class NormPullback(Sided):
         return [a - b for a, b in zip(straight, turned, strict=True)]
 
     def _whole(self, ds: Any, xs: Sequence[Any]) -> list[Any]:
-        """A direction, of which zeros may be of no shape."""
+        """The arrays of a direction in full shape. A zero may be a scalar."""
         pairs = zip(_each(ds), self._shapes(xs), strict=True)
         return [d if d.shape == s else BroadcastTo(s)(d) for d, s in pairs]
 

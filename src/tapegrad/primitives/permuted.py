@@ -1,7 +1,6 @@
-"""Factors of matrices whose rows or columns were put in another order: L and U, and that order.
+"""Factors of matrices with permuted rows or columns: L and U, and the permutation.
 
-Orders are results of integers, without derivatives: between two values at which another row comes
-first a factor jumps.
+Permutations are integers, without derivatives: a factor jumps where another row comes first.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ PLACES = np.dtype(np.int64)
 
 @parametric
 class LUParts(Factored, Library):
-    """L below the diagonal, and U on it and above, of A = L U and its LU factors, for which no
-    rows were swapped.
+    """L below the diagonal, and U on it and above, for A = L U. The operands are A and its LU
+    factors. No rows were swapped for them.
 
-    With F = L^-1 dA U^-1 these change by L F, of what is below the diagonal of F, and by F U, of
-    the rest (S. Walter and L. Lehmann, "Algorithmic differentiation of linear algebra functions
+    With F = L^-1 dA U^-1, L changes by L times the part of F below the diagonal, and U by the rest
+    of F times U (S. Walter and L. Lehmann, "Algorithmic differentiation of linear algebra functions
     with application in optimum experimental design", arXiv:1001.1654, section 4).
     """
 
@@ -73,8 +72,8 @@ def _left(parts: Any) -> Any:
 
 @parametric
 class RowsInOrder(Underived, Library):
-    """The order in which rows stand once they were swapped, one by one: the first `count` are
-    swapped with the rows that `pivots` say, counted from 1, as LAPACK leaves them."""
+    """The order of `count` rows after successive swaps. Row k is swapped with row `pivots[k]`,
+    counted from 1, as returned by LAPACK."""
 
     count: int
 
@@ -96,8 +95,7 @@ class RowsInOrder(Underived, Library):
 
 @parametric
 class Ranked(Underived, Library):
-    """The order of the rows of A in P A = L U, or of its columns in A P = Q R, if it is `of` "lu"
-    or "qr"."""
+    """The order of A's rows in P A = L U (`of` is "lu"), or of its columns in A P = Q R ("qr")."""
 
     of: str
 

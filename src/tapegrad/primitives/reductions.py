@@ -27,8 +27,8 @@ from tapegrad.primitives.views import (
     zeros,
 )
 
-# More float32 numbers than these are summed in float64. As many are added one by one inside NumPy's
-# pairwise sums too; along other axes than the last NumPy adds any number of them one by one.
+# Sums of more float32 numbers than this run in float64. NumPy's pairwise sums add as many one by
+# one, too. Along axes other than the last NumPy adds any number of them one by one.
 LONG_SUM = 128
 
 
@@ -57,7 +57,7 @@ class Sum(Linear, Reduction):
         (x,) = xs
         if self.is_wide(x):
             return np.sum(x, axis=self.axes, dtype=np.float64).astype(np.float32)
-        if type(x) is np.ndarray:  # what np.sum comes to
+        if type(x) is np.ndarray:  # the function that np.sum calls
             return np.add.reduce(x, self.axes, x.dtype)
         return np.sum(x, axis=self.axes, dtype=x.dtype)
 
@@ -66,11 +66,11 @@ class Sum(Linear, Reduction):
         if not x.shape or self.is_wide(x):
             return self.evaluate
         if self.axes == (0,) and len(x.shape) == 1 and x.dtype.kind in "fc":
-            return np.add.reduce  # as it is, it takes less time
+            return np.add.reduce  # without further arguments it takes less time
         return reducing(np.add, self.axes, dtype=x.dtype)
 
     def is_wide(self, x: Any) -> bool:
-        """Whether the sum runs in float64 though its result is float32."""
+        """Whether the sum runs in float64 although its result is float32."""
         return x.dtype == np.float32 and math.prod(x.shape[a] for a in self.axes) > LONG_SUM
 
     def transpose(self, ct: Any, x: Aval) -> Any:
@@ -78,18 +78,19 @@ class Sum(Linear, Reduction):
 
 
 def reducing(ufunc: np.ufunc, axes: tuple[int, ...], **options: Any) -> Any:
-    """The reduction of arrays over these axes."""
+    """The function that reduces arrays over these axes."""
     return partial(ufunc.reduce, axis=axes, **options)
 
 
 def restored(x: Any, axes: tuple[int, ...]) -> Any:
-    """The reduced axes put back, with extent 1."""
+    """`x` with the reduced axes inserted, with extent 1."""
     return ExpandDims(axes)(x) if axes else x
 
 
 @parametric
 class ExactSum(Linear, Library):
-    """The sum along the last axis, rounded once, as `math.fsum` has it. NaN where that raises."""
+    """The sum along the last axis, rounded once, as by `math.fsum`. NaN where that raises an
+    error."""
 
     name = "fsum"
 
@@ -119,8 +120,8 @@ def _rounded_once(x: Any) -> Any:
 class Prod(Reduction):
     """The product over `axes`.
 
-    The rule multiplies in a binary tree, pairs of halves at a time, and goes back down it: exact
-    to every order even where factors are zero, which dividing the product by a factor isn't.
+    The rule multiplies pairs of halves in a binary tree, and goes back down it. It is exact to
+    every order even if factors are zero, where the product divided by a factor is 0 / 0.
     """
 
     axes: tuple[int, ...]
@@ -138,7 +139,7 @@ class Prod(Reduction):
         return reducing(np.multiply, self.axes, dtype=x.dtype) if x.shape else self.evaluate
 
     def _gather_axes(self, x: Any) -> tuple[Any, tuple[int, ...]]:
-        """The reduced axes moved last and made one; and the permutation that did it."""
+        """`x` with the reduced axes last and joined into one, and the permutation of its axes."""
         kept = tuple(a for a in range(x.ndim) if a not in self.axes)
         order = (*kept, *self.axes)
         moved = Transpose(order)(x)
@@ -184,7 +185,8 @@ class Prod(Reduction):
 
 
 def _halves(x: Any, half: int, single: bool = False) -> tuple[Any, Any, Any]:
-    """The first `half` along the last axis, the second, and what is left over (or None)."""
+    """The first `half` elements along the last axis, the next `half` (None if `single`), and the
+    rest, or None."""
 
     def part(start: int, count: int) -> Any:
         index = (*[Slice(0, n) for n in x.shape[:-1]], Slice(start, count))
@@ -229,7 +231,7 @@ class All(_Logical):
 
 
 class _ArgExtremum(Underived, Extremal):
-    """argmax and argmin along one axis: the first of several; NaN wins; no derivative."""
+    """argmax and argmin along one axis: the first of equal elements; NaN wins; no derivative."""
 
     axis: int
 
@@ -295,9 +297,9 @@ class CumSum(Linear, Running):
 class CumProd(Running):
     """The running product along `axis`.
 
-    The derivative by x[j] is the product of those before, times the sum over k of ct[k] and the
-    factors between: a linear recurrence from the end. So nothing is divided by, and it is exact
-    where factors are zero.
+    The derivative by x[j] is the product of the factors before x[j], times the sum over k of ct[k]
+    and the factors between: a linear recurrence from the end. Nothing is divided, so it is exact if
+    factors are zero.
     """
 
     axis: int
@@ -350,7 +352,7 @@ class CumLinear(Running):
         factors, terms = (np.moveaxis(x, self.axis, 0) for x in xs)
         if self.reverse:
             factors, terms = factors[::-1], terms[::-1]
-        if terms.ndim == 1:  # Python's numbers are ten times as quick as NumPy's
+        if terms.ndim == 1:  # Python's numbers are ten times as fast as NumPy's
             entries = zip([0.0, *factors.tolist()], terms.tolist(), strict=False)
             steps = itertools.accumulate(entries, lambda s, e: (0.0, e[1] + e[0] * s[1]))
             out = np.array([s for _, s in steps], terms.dtype)
@@ -384,7 +386,7 @@ class CumLinear(Running):
 
 
 def _along(x: Any, axis: int, start: int, count: int) -> Any:
-    """So many entries along an axis."""
+    """The `count` entries from `start` on along an axis."""
     index = [Slice(0, n) for n in x.shape]
     index[axis] = Slice(start, count)
     return GetItem(tuple(index))(x)
@@ -400,6 +402,6 @@ def _but_last(x: Any, axis: int) -> Any:
 
 
 def _times_before(x: Any, out: Any, axis: int) -> Any:
-    """Entries times what stands one entry before them; the first is itself."""
+    """The entries of `x` times those of `out` one position before. The first entry is unchanged."""
     rest = _but_first(x, axis) * _but_last(out, axis)
     return Concatenate(axis)(_along(x, axis, 0, 1), rest)

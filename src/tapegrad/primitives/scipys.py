@@ -17,7 +17,7 @@ from tapegrad.primitives.elementwise import FUNCTION, AsType, log, log1p, logica
 
 
 def named(function: str, partials: Sequence[Any]) -> list[Any]:
-    """The partials; what is missing says of which function, and what to do."""
+    """The partials, with messages for the missing ones: the function, the argument and a remedy."""
     return [
         Missing(
             f"{function} has no derivative with respect to {x.message} here. Write a function that "
@@ -39,8 +39,8 @@ def _widened(x: Any) -> Any:
 
 
 class InDouble(Elementwise):
-    """One of which derivatives of single precision are worked out in double, as SciPy does with
-    values, and rounded: there formulas overflow, and cancel."""
+    """An elementwise function whose derivatives are computed in double precision, then rounded,
+    since the formulas overflow and cancel in single precision. SciPy does the same with values."""
 
     def __init__(
         self, function: Any, partials: Any = None, *, kink: Kink | None = None, **how: Any
@@ -52,7 +52,7 @@ class InDouble(Elementwise):
         def precise(out: Any, *xs: Any) -> Sequence[Any]:
             if out.dtype == np.result_type(out.dtype, np.float64):
                 return partials(out, *xs)
-            wide = {x.operand: _widened(x) for x in xs}  # one operand in two places stays one
+            wide = {x.operand: _widened(x) for x in xs}  # one node for equal operands
             doubles = [wide[x.operand] for x in xs]
             found = partials(self(*doubles), *doubles)
             return [_as(out.dtype, x) if isinstance(x, Node) else x for x in found]
@@ -61,7 +61,7 @@ class InDouble(Elementwise):
         return precise
 
     def _precise_rule(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a rule of one operand through a kink."""
+        """The same for a rule through a kink, of one operand."""
 
         def precise(directions: Any, ct: Any, out: Any, x: Any) -> Sequence[Any]:
             if out.dtype == np.result_type(out.dtype, np.float64):
@@ -75,11 +75,11 @@ class InDouble(Elementwise):
 
 
 class SciPys(InDouble):
-    """A function of `scipy.special`, elementwise, with the derivatives that are known.
+    """An elementwise function of `scipy.special`, with the derivatives that are known.
 
-    It is called as `text` says, or by its name. `partials(out, *xs)` are those of `Elementwise`,
-    and may be `Missing(argument)`: that argument's derivative isn't known, and an error. The first
-    operands may be integers; the result has the dtype of the last.
+    It is called by `text`, or by its name. `partials(out, *xs)` are those of `Elementwise`. One of
+    them may be `Missing(argument)`: this derivative isn't known, and an error if it is needed. All
+    operands but the last may be integers. The result has the last one's dtype.
     """
 
     def __init__(
@@ -116,18 +116,18 @@ class SciPys(InDouble):
 
 
 def as_real(n: Any, x: Any) -> Any:
-    """An operand in the dtype of `x`: integers are converted."""
+    """An operand in the dtype of `x`."""
     return n if n.dtype == x.dtype else AsType(x.dtype)(n)
 
 
 def whole(n: Any, x: Any) -> Any:
-    """An order that SciPy takes the whole part of."""
+    """The integer part of an order, as SciPy takes it."""
     return trunc(as_real(n, x))
 
 
 def near(x: Any, reach: float, series: Sequence[float], formula: Callable[[Any], Any]) -> Any:
-    """A formula that is no good around 0: for |x| < reach its power series. Neither is evaluated
-    where the other counts, so that derivatives of any order are right."""
+    """`formula(x)`, but its power series for |x| < reach, where the formula is inaccurate. Neither
+    is evaluated outside of its range, so that derivatives of any order are right."""
     small = logical_and(x < reach, x > -reach)
     inner = where(small, x, x.constant(0))
     total = x.constant(0)
@@ -144,7 +144,7 @@ def tail(
     factor: Any,
     formula: Any,
 ) -> Any:
-    """A formula that cancels far out: for |x| > reach a factor times a power series in u(x)."""
+    """`formula`, but for |x| > reach, where it cancels, a factor times a power series in u(x)."""
     inside = logical_and(x <= reach, x >= -reach)
     small, total = u(where(inside, x.constant(2 * reach), x)), x.constant(0)
     for coefficient in reversed(series):
@@ -153,7 +153,7 @@ def tail(
 
 
 def ratio(y: Any, x: Any, at_0: Any) -> Any:
-    """y / x, which is `at_0` for x = 0."""
+    """y / x, but `at_0` where x is 0."""
     nothing = x.equals(0)
     limit = at_0 if hasattr(at_0, "aval") else x.constant(at_0)
     return where(nothing, limit, y / where(nothing, x.constant(1), x))

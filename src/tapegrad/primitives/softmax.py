@@ -1,11 +1,11 @@
 """Sums of exponentials: logsumexp, softmax and its logarithm.
 
-Their derivatives are made of the shares p = exp(x) / sum(exp(x)), and of differences such as
-1 - p and c - <p, c>, of which nothing is left where one element has nearly all. A share differs
-from 1 by the sum of the others: so what is taken at the largest element is left out of each sum,
-not subtracted from it, and small numbers keep their digits.
+Their derivatives contain the shares p = exp(x) / sum(exp(x)), and differences such as 1 - p and c -
+<p, c>, which lose all digits if one element has nearly all of the sum. A share differs from 1 by
+the sum of the other shares. So the largest element's term is left out of each sum, instead of
+subtracted from it, and small numbers keep their digits.
 
-Names: `x` operand; `p` the shares; `ct` cotangent, `t` tangent, `c` one of both.
+Names: `x` operand; `p` the shares; `ct` cotangent, `t` tangent, `c` either of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tapegrad.primitives.views import BroadcastTo
 
 
 def _top(axes: tuple[int, ...], x: Any) -> Any:
-    """The largest element, which is taken out of exponentials: it doesn't count, and so it has no
-    derivative."""
+    """The largest element, which is subtracted before exponentials. The result doesn't depend on
+    it, so it has no derivative."""
     if any(x.shape[a] == 0 for a in axes):
         kept = tuple(n for a, n in enumerate(x.shape) if a not in axes)
         return BroadcastTo(kept)(x.constant(-np.inf))
@@ -41,8 +41,7 @@ def _top(axes: tuple[int, ...], x: Any) -> Any:
 
 
 def _terms(axes: tuple[int, ...], x: Any) -> tuple[Any, Any]:
-    """The largest element, and exp(x) with it taken out; equal infinities are as far apart as equal
-    numbers are."""
+    """The largest element, and exp(x - largest). The difference of equal infinities counts as 0."""
     top = _top(axes, x)
     whole = restored(top, axes)
     equal = where(x.equals(whole), x.constant(0), x.constant(-np.inf))
@@ -55,7 +54,7 @@ def _but_largest(axes: tuple[int, ...], x: Any, c: Any) -> Any:
 
 
 def _centered(axes: tuple[int, ...], x: Any, p: Any, c: Any) -> Any:
-    """c - <p, c>. What c is at the largest element of x is taken out of both."""
+    """c - <p, c>. The value of c at the largest element of x is first subtracted from c."""
     largest = x.equals(restored(_top(axes, x), axes))
     there = _top(axes, where(largest, c, c.constant(-np.inf)))
     rest = c - restored(there, axes)
@@ -64,12 +63,12 @@ def _centered(axes: tuple[int, ...], x: Any, p: Any, c: Any) -> Any:
 
 @parametric
 class LogSumExp(Composite, Reduction):
-    """log(sum(exp(x))) over `axes`: what np.logaddexp folds with. Of no elements it is -inf.
+    """log(sum(exp(x))) over `axes`: the fold by np.logaddexp. It is -inf for no elements.
 
-    The largest element is taken out, so that nothing overflows. The slopes are the shares: equal
-    ones, where all elements are -inf.
+    The largest element is subtracted first, so that nothing overflows. The slopes are the shares;
+    they are equal if all elements are -inf.
 
-    `apart`, the largest elements are kept out of the sum of the others, r: of m of them it is
+    If `apart`, the m largest elements are kept out of the sum r of the others. The result is
     log1p(r / m) + log(m), which is right to the last digit where r is small.
     """
 
@@ -100,7 +99,7 @@ class LogSumExp(Composite, Reduction):
 
 @parametric
 class Softmax(AlongAxes, Composite):
-    """The shares exp(x) / sum(exp(x)) over `axes`: equal ones, where all elements are -inf."""
+    """The shares exp(x) / sum(exp(x)) over `axes`. They are equal if all elements are -inf."""
 
     axes: tuple[int, ...]
 
@@ -131,7 +130,7 @@ class LogSoftmax(AlongAxes, Composite):
         return rest - restored(log(Sum(self.axes)(exp(rest))), self.axes)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        """ct - p sum(ct). At a largest element that is alone, p is 1 less the other shares."""
+        """ct - p sum(ct). If only one element is the largest, its p is 1 minus the other shares."""
         axes, x = self.axes, xs[0]
         p = Softmax(axes)(x)
         largest, one = x.equals(restored(_top(axes, x), axes)), x.constant(1)

@@ -1,11 +1,11 @@
-"""Linear systems: Cholesky's and LU factors, and what is solved with them.
+"""Linear systems: Cholesky's and LU factors, and what is computed with them.
 
-Matrices are the last two axes; the axes before them are a batch. A factorisation that fails gives
-NaN and says so in a last result, `failed`, which the front end turns into NumPy's LinAlgError.
+Matrices are the last two axes; the axes before them are a batch. A factorisation that fails returns
+NaN and a last result, `failed`, for which the front end raises NumPy's LinAlgError.
 
-A factor is computed once. `lu_solve`, `inverse_t` and `slogdet` take the matrix A, which their
-derivatives are with respect to, and its LU factors, which only spare work: they have no
-derivatives of their own, and `lu` no rule.
+A factor is computed once. `lu_solve`, `inverse_t` and `slogdet` take the matrix A and its LU
+factors. Their derivatives are with respect to A. The factors only save work: they have no
+derivatives of their own, so `lu` has no rule.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tapegrad.primitives.triangles import (
 )
 from tapegrad.primitives.views import ExpandDims
 
-BLOCK = 32  # matrices up to this size are pulled back at once
+BLOCK = 32  # matrices up to this size are pulled back in one step
 WORK = 64  # columns of the work space of getri: its block size
 
 
@@ -44,8 +44,8 @@ WORK = 64  # columns of the work space of getri: its block size
 
 @parametric
 class Cholesky(Routine):
-    """The lower triangle L with L L^T = A, of which only the lower triangle is read; and whether
-    it failed, since A isn't positive definite."""
+    """The lower triangle L with L L^T = A, of which only the lower triangle is read, and whether it
+    failed because A isn't positive definite."""
 
     name = "cholesky"
     cores = (2,)
@@ -69,7 +69,7 @@ class Cholesky(Routine):
         return (None if ct[0] is None else cholesky_pullback(out[0], ct[0]),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        """dL = L Phi(L^-1 dA L^-T), of Murray, equation 8."""
+        """dL = L Phi(L^-1 dA L^-T), from Murray, equation 8."""
         (t,) = ts
         factor = out[0]
         half = solve_lower(factor, mirrored(t))
@@ -86,10 +86,10 @@ def _attempted(a: Any) -> Any:
 
 @parametric
 class CholeskyPullback(Routine):
-    """The cotangent of A, in the lower triangle that Cholesky's factor L reads, for that of L.
+    """The cotangent of A for that of Cholesky's factor L, in the lower triangle that is read.
 
     It is Phi(S + S^T), where S = L^-T Phi(L^T L') L^-1 (I. Murray, "Differentiation of the Cholesky
-    decomposition", arXiv:1602.07527, equations 9 and 10). That takes 4 n^3 operations; by blocks,
+    decomposition", arXiv:1602.07527, equations 9 and 10). That takes 4 n^3 operations. By blocks,
     as in section 4 there, it takes less than n^3, since no triangle is multiplied in full.
     """
 
@@ -109,21 +109,22 @@ class CholeskyPullback(Routine):
         return over_batch(_pulled_back, (2, 2), *xs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        """Of S: W = Phi(Z) + Phi(Z)^T for the cotangent Z, and Q = Phi(L^-1 W L^-T), each factor
-        of S in turn. L Q is the tangent of L along W, as a transpose of the pullback must be."""
+        """The transpose of each factor of S in turn. For the cotangent Z let W = Phi(Z) + Phi(Z)^T
+        and Q = Phi(L^-1 W L^-T). Then L Q is the cotangent of L', which is also the tangent of L
+        along W."""
         factor, inner = lower(xs[0]), xs[1]
         w = halved(ct)
         w = w + swapped(w)
-        right = swapped(solve_lower(factor, w))  # W L^-T, of a symmetric W
+        right = swapped(solve_lower(factor, w))  # W L^-T, as W is symmetric
         q = halved(solve_lower(factor, right))
         whole = out + swapped(out)
         ct_factor = matmul(lower(inner), swapped(q)) - matmul(whole, right)
         return lower(ct_factor), lower(matmul(factor, q))
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        """The derivative of Phi(S + S^T), by that of L^T S L = Phi(L^T L')."""
+        """The derivative of Phi(S + S^T), from that of L^T S L = Phi(L^T L')."""
         t_factor, t_inner = ts
-        factor, inner = xs  # of the factor its lower triangle
+        factor, inner = xs  # only the lower triangle of `factor` is read
         tangent = None if t_inner is None else self(factor, t_inner)
         if t_factor is not None:
             t_factor, whole = lower(t_factor), out + swapped(out)
@@ -137,7 +138,8 @@ class CholeskyPullback(Routine):
 
 
 def _pulled_back(factor: Any, ct: Any) -> Any:
-    """By halves: the lower right block, the block left of it, then the upper left one."""
+    """The pullback by blocks: the lower right block, the block left of it, then the upper left
+    one."""
     n = len(factor)
     if n <= BLOCK:
         s = between(factor, halved(_product(lower(factor).T, lower(ct))))
@@ -153,8 +155,8 @@ def _pulled_back(factor: Any, ct: Any) -> Any:
 
 
 def _product(x: Any, y: Any) -> Any:
-    """By SciPy's BLAS, as triangular solves are: NumPy's has threads of its own, and the two would
-    wait for each other."""
+    """The product by SciPy's BLAS, which also does the triangular solves. NumPy's BLAS has its own
+    threads, and the two would wait for each other."""
     if x.size == 0:
         return np.zeros((len(x), y.shape[1]), y.dtype)
     return fortran("blas", "gemm", y.dtype)(1.0, y.T, x.T).T
@@ -169,10 +171,11 @@ cholesky_pullback = CholeskyPullback()
 
 @parametric
 class LU(Routine):
-    """The factors of P A = L U, transposed, and the rows that were swapped with rows 1, 2, ...
+    """The factors of P A = L U, transposed, and for rows 1, 2, ... the row that each was swapped
+    with.
 
-    As LAPACK leaves them: column by column, which is row by row of the transpose, L's diagonal of
-    ones left out, rows counted from 1.
+    They are stored as by LAPACK: by columns, which are the rows of the transpose, without L's
+    diagonal of ones. Rows are counted from 1.
     """
 
     name = "lu"
@@ -192,7 +195,7 @@ class LU(Routine):
         return over_batch(_factored, (2,), xs[0])
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None, None  # who reads the factors differentiates with respect to A
+        return None, None  # the readers of the factors have rules with respect to A
 
 
 def _factored(a: Any) -> Any:
@@ -203,7 +206,7 @@ def _factored(a: Any) -> Any:
 
 
 class Factored(Parametric):
-    """A function of A, given with A's LU factors: `x(A, lu, pivots, ...)`."""
+    """A function of A that is given A's LU factors too: `x(A, lu, pivots, ...)`."""
 
     def checked(self, a: Aval, factors: Aval, pivots: Aval) -> Aval:
         if not (square(str(self.name), a).shape == factors.shape == (*pivots.shape, a.shape[-1])):
@@ -252,7 +255,7 @@ class LUSolve(Factored, Routine):
         return getrs(factors.T, pivots - 1, b.T, trans=self.transposed)[0].T
 
     def _solve_alone(self, factors: Any, pivots: Any, b: Any) -> Any:
-        """What LAPACK's routine does, step by step, and on one thread."""
+        """The steps of LAPACK's `getrs` on one thread."""
         order = list(range(len(factors)))
         for k, row in enumerate(pivots.tolist()):
             order[k], order[row - 1] = order[row - 1], order[k]
@@ -281,7 +284,7 @@ class LUSolve(Factored, Routine):
 
 @parametric
 class InverseT(Factored, Routine):
-    """A^-T, which the derivatives of determinants need as it is; its transpose is the inverse.
+    """A^-T, which derivatives of determinants contain. Its transpose is the inverse.
 
     The cotangent of A is -X X'^T X (Giles, 2.2.3, transposed).
     """
@@ -300,7 +303,7 @@ class InverseT(Factored, Routine):
         return over_batch(_inverted, (2, 1), *xs[1:])
 
     def work(self, *xs: Aval) -> int:
-        return WORK * max(1, xs[0].shape[-1])  # the kernel takes it, of no rows, too
+        return WORK * max(1, xs[0].shape[-1])  # the kernel needs some even without rows
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return -matmul(matmul(out, swapped(ct)), out), None, None
@@ -322,9 +325,9 @@ inverse_t = InverseT()
 
 @parametric
 class SLogDet(Factored, Routine):
-    """The sign of the determinant of A, and the logarithm of its absolute value.
+    """The sign of A's determinant, and the logarithm of its absolute value.
 
-    The cotangent of A is l' A^-T, for that of the logarithm (Giles, 2.2.4).
+    The cotangent of A is l' A^-T, for the cotangent l' of the logarithm (Giles, 2.2.4).
     """
 
     name = "slogdet"
@@ -366,5 +369,5 @@ slogdet = SLogDet()
 
 
 def _spread(x: Any) -> Any:
-    """A number a matrix, as a matrix."""
+    """One number for each matrix, with two further axes of extent 1."""
     return ExpandDims((x.ndim, x.ndim + 1))(x)

@@ -1,15 +1,15 @@
 """Sparse matrices: products with them, systems of them, and their elements; SciPy's kernels.
 
-A matrix of m rows is given by its elements row by row, as `data`, by their columns, `indices`, and
-by where each row starts among them, `starts`, of m + 1 integers. Elements may come twice, and are
-added up then. What is `transposed` stands for the matrix whose columns these rows are.
+A matrix of m rows has its elements row by row in `data`, their columns in `indices`, and the start
+of each row in `starts`, m + 1 integers. Elements at the same position are added up. If
+`transposed`, these are the columns of the matrix.
 
-`sifted` matrices have zeros among their elements that SciPy leaves out: they have derivatives, and
-make nothing of an infinity.
+SciPy leaves out elements of a `sifted` matrix that are 0: they have derivatives, but 0 * inf isn't
+added.
 
-The primitives here are closed under differentiation: with Y = A X the cotangents are
-X' = A^T Y', and for A, of which only elements in the pattern are asked for, Y' X^T there, which is
-`Sampled`; the cotangents of that are products with the sparse matrix of its own cotangent.
+The primitives here are closed under differentiation. For Y = A X the cotangents are X' = A^T Y',
+and for A the elements of Y' X^T in its pattern, which is `Sampled`. The cotangents of `Sampled` are
+products with the sparse matrix of its own cotangent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tapegrad.primitives.scatter import ScatterAdd, gather
 from tapegrad.primitives.views import Reshape, Transpose
 
 Shape = tuple[int, int]
-FACTORS = 8  # so many factors of the systems that were solved last are kept
+FACTORS = 8  # the number of recent LU factors that are kept
 
 
 def held(shape: Shape, transposed: bool, sifted: bool, data: Any, indices: Any, starts: Any) -> Any:
-    """The matrix as SciPy's; one that is `sifted` without zeros among its elements."""
+    """The matrix as SciPy's. Without its zeros, if it is `sifted`."""
     from scipy import sparse
 
     if transposed:
@@ -52,14 +52,15 @@ def _checked(name: str, shape: Shape, indices: Aval, starts: Aval) -> None:
 
 
 class _Patterned(Library):
-    """SciPy takes a pattern as it is: it reads where that says. `by_columns`: each column of the
-    result is made of that of the last operand."""
+    """A primitive with a sparse pattern among its operands. SciPy doesn't check the pattern: it
+    reads where the pattern says. If `by_columns`, each column of the result depends on the same
+    column of the last operand."""
 
     trusts = True
     by_columns: ClassVar[bool] = False
 
     def batched(self, size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
-        """Rows, as further columns."""
+        """The result for a batch of rows, which become further columns."""
         if any(mapped[:-1]) or not self.by_columns:
             return None
         x, turned = xs[-1], Transpose((1, 0, 2))
@@ -94,7 +95,8 @@ class Product(_Patterned):
         return np.asarray(matrix @ xs[3], xs[3].dtype)
 
     def parts(self, known: Any, *xs: Aval) -> Any:
-        """Row i of the result has the elements of row i, each with its column's row of X."""
+        """Row i of the result depends on the elements of row i, and on the rows of X that are their
+        columns."""
         indices, starts = known[1:3]
         if indices is None or starts is None:
             return None
@@ -126,7 +128,7 @@ class Product(_Patterned):
 
 @parametric
 class Sampled(_Patterned):
-    """The elements of U V^T that are in a pattern."""
+    """The elements of U V^T at the positions of a pattern."""
 
     shape: Shape
 
@@ -148,7 +150,7 @@ class Sampled(_Patterned):
         return np.einsum("ij,ij->i", u[rows_of(starts)], v[indices])
 
     def parts(self, known: Any, *xs: Aval) -> Any:
-        """An element has its row of U and that of V."""
+        """An element depends on its row of U and on its row of V."""
         indices, starts = known[:2]
         if indices is None or starts is None:
             return None
@@ -180,7 +182,7 @@ Kind = tuple[Shape, bool, bool]  # the parameters of a Product
 
 @parametric
 class SparseProduct(_Patterned):
-    """A B of two sparse matrices, as an array: a sum of products of elements alone."""
+    """A B of two sparse matrices, as an array. Only products of their elements are added."""
 
     left: Kind
     right: Kind
@@ -223,7 +225,7 @@ def _columns(kind: Kind) -> int:
 
 
 def _places(kind: Kind, indices: Any, starts: Any) -> Any:
-    """The rows of elements, and their columns."""
+    """The row and the column of each element."""
     rows = Rows(indices.shape[0])(starts)
     return (indices, rows) if kind[1] else (rows, indices)
 
@@ -234,8 +236,8 @@ def rows_of(starts: Any) -> Any:
 
 
 class _Solved(_Patterned):
-    """The X with A X = B, or A^T X = B. With A^T S = X' the cotangents are B' = S and, in the
-    pattern, A' = -S X^T."""
+    """The X with A X = B, or A^T X = B. With A^T S = X' the cotangents are B' = S and A' = -S X^T
+    in the pattern."""
 
     shape: Shape
     transposed: bool
@@ -254,7 +256,7 @@ class _Solved(_Patterned):
         return out
 
     def again(self, transposed: bool, xs: Any, b: Any) -> Any:
-        """The solution of the same system with other right sides, or of its transpose."""
+        """The solution of the same system, or of its transpose, with other right sides."""
         raise NotImplementedError
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
@@ -278,7 +280,8 @@ class _Solved(_Patterned):
 
 @parametric
 class Solve(_Solved):
-    """By an LU factor; NaN where a matrix is singular. A factor is kept for the pass back."""
+    """The solution by an LU factor; NaN if the matrix is singular. A factor is kept for the reverse
+    pass."""
 
     shape: Shape
     transposed: bool
@@ -293,7 +296,7 @@ class Solve(_Solved):
         factor = _factor(self.shape, data.dtype, *[x.tobytes() for x in (data, *_wide(xs[1:3]))])
         if factor is None:
             return np.full_like(b, np.nan)
-        # What is factored has the rows for columns.
+        # The factored matrix is the transpose.
         return factor.solve(np.asfortranarray(b, data.dtype), "N" if self.transposed else "T")
 
     def again(self, transposed: bool, xs: Any, b: Any) -> Any:
@@ -314,7 +317,7 @@ def _factor(shape: Shape, dtype: Any, data: bytes, indices: bytes, starts: bytes
     from scipy.sparse.linalg import splu
 
     pattern = [np.frombuffer(x, np.int64) for x in (indices, starts)]
-    whole = held(shape, True, False, np.frombuffer(data, dtype), *pattern).copy()  # not read-only
+    whole = held(shape, True, False, np.frombuffer(data, dtype), *pattern).copy()  # writable
     whole.sum_duplicates()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -326,11 +329,12 @@ def _factor(shape: Shape, dtype: Any, data: bytes, indices: bytes, starts: bytes
 
 @parametric
 class Iterated(_Solved):
-    """By one of SciPy's iterations, from where the last operand says; with what it says of its end.
+    """The solution by one of SciPy's iterations, starting from the last operand, and SciPy's `info`
+    for each right side.
 
-    The derivative is that of the solution, by the implicit function theorem, and is found with the
-    same method: to its relative tolerance, in as many steps as that takes, of a right side around
-    1. Where it gives up it is NaN.
+    The derivative is that of the solution, by the implicit function theorem. It is computed by the
+    same method, to its relative tolerance and without a limit of steps, with right sides scaled to
+    about 1. Where it doesn't converge it is NaN.
     """
 
     shape: Shape
@@ -383,7 +387,8 @@ class Iterated(_Solved):
 
 @parametric
 class Unfinished(_Patterned):
-    """What an iteration had when it gave up, or tells of itself: it has no derivative."""
+    """The last iterate of an iteration that gave up, or another result about it. It has no
+    derivative."""
 
     method: str
     why: str = NOT_CONVERGED
@@ -408,7 +413,7 @@ class Unfinished(_Patterned):
 
 @parametric
 class ExpmProduct(_Patterned):
-    """exp(A) X, or exp(A^T) X, as a function of X alone."""
+    """exp(A) X, or exp(A^T) X, differentiable with respect to X alone."""
 
     shape: Shape
     transposed: bool
@@ -442,7 +447,7 @@ class ExpmProduct(_Patterned):
 
 @parametric
 class Rows(Underived, _Patterned):
-    """The row of each of `count` elements, of where rows start."""
+    """The row of each of `count` elements, from the starts of rows."""
 
     count: int
 
@@ -457,8 +462,7 @@ class Rows(Underived, _Patterned):
 
 @parametric
 class RowByRow(Underived, _Patterned):
-    """The order in which elements stand row by row, of their rows, and where each of `count` rows
-    starts."""
+    """The order that sorts elements by their rows, and the start of each of `count` rows."""
 
     count: int
 

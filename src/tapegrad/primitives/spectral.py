@@ -1,9 +1,9 @@
-"""Orthogonal factors, eigenvalues, singular values, and what is made of them; NumPy computes them.
+"""QR factors, eigenvalues, singular values and the pseudoinverse, computed by NumPy.
 
-Matrices are the last two axes. Those that may not converge say so in a last result, `failed`.
+Matrices are the last two axes. A decomposition that may not converge has a last result, `failed`.
 
-Eigenvectors and singular vectors are determined up to their sign, and up to a rotation where
-values are equal: `degenerate` says what becomes of that.
+Eigenvectors and singular vectors are determined up to their sign, and those of equal values up to a
+rotation: see `degenerate`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ FLAG = np.dtype(bool)
 def attempted(
     f: Callable[..., tuple[Any, ...]], shapes: Callable[[Any], Any], a: Any
 ) -> tuple[Any, ...]:
-    """`(*f(a), failed)` for a batch of matrices, NaN where f doesn't converge; `shapes` gives
-    those of the results for a matrix."""
+    """`(*f(a), failed)` for a batch of matrices. A matrix for which f doesn't converge has the
+    results NaN. `shapes` returns the shapes of the results for one matrix."""
 
     def one(x: Any) -> tuple[Any, ...]:
         try:
@@ -78,12 +78,12 @@ def attempted(
 
 
 class Turning(Library):
-    """Has vectors for results that are determined up to a rotation where values are equal."""
+    """A decomposition whose vectors are determined up to a rotation where values are equal."""
 
     ties = Ties(balanced=False)
 
     def tangents(self, read: Any, directions: Any, ts: Any, out: Any, *xs: Any) -> Any:
-        """`jvp`, along directions; `read` says of each result whether anything reads it."""
+        """`jvp` along directions. `read` says for each result whether it is read."""
         raise NotImplementedError
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
@@ -92,11 +92,12 @@ class Turning(Library):
 
 OF_TRIDIAGONAL = "stemr", "stebz", "stev", "stevd"
 
-Subset = tuple[Any, ...]  # "index", the first and the last; or "value", and between which
+Subset = tuple[Any, ...]  # ("index", first, last) or ("value", low, high)
 
 
 def by_driver(x: Any, lower: bool, driver: str, subset: Subset) -> tuple[Any, Any]:
-    """Eigenvalues and eigenvectors by SciPy; those of a subset as its call for that gives them."""
+    """Eigenvalues and eigenvectors by SciPy. Those of `subset` are the ones that SciPy returns for
+    it."""
     from scipy.linalg import eigh, eigh_tridiagonal
 
     how: dict[str, Any] = {"check_finite": False}
@@ -128,10 +129,10 @@ def by_driver(x: Any, lower: bool, driver: str, subset: Subset) -> tuple[Any, An
 class EigH(Turning):
     """The eigenvalues w of a symmetric A, in ascending order, and its eigenvectors as columns of V.
 
-    One triangle of A is read, the lower or the upper. With F_ij = 1 / (w_j - w_i), and 0 on the
-    diagonal, the cotangent of the symmetric matrix is V (diag(w') + F * (V^T V')) V^T (Giles,
-    "Collected matrix derivative results", 2008, 3.1); that of the triangle adds up its pairs.
-    NumPy computes them, or SciPy by a `driver` of LAPACK's, which may choose other signs.
+    One triangle of A is read. With F_ij = 1 / (w_j - w_i), and 0 on the diagonal, the cotangent of
+    the symmetric matrix is V (diag(w') + F * (V^T V')) V^T (Giles, "Collected matrix derivative
+    results", 2008, 3.1); the cotangent of the triangle adds up its pairs. NumPy computes the values
+    and vectors, or SciPy by a `driver` of LAPACK, which may choose other signs.
     """
 
     lower: bool = True
@@ -185,10 +186,12 @@ class EigH(Turning):
 
 
 def apart(turned: Any, values: Any, read: bool) -> Any:
-    """X_ij / (w_j - w_i) for values w; 0 on the diagonal, and for values that are equal. Their
-    vectors would have to turn at once for X_ij not to be 0: of what doesn't depend on the rotation
-    nothing is missed then, if it is one of the vectors alone. If the values are read, too, it is
-    NaN."""
+    """X_ij / (w_j - w_i) for values w; 0 on the diagonal, and for equal values.
+
+    For equal values X_ij is 0 unless their vectors jump. A function of the vectors alone that
+    doesn't depend on their rotation misses nothing. If the values are `read` too, the result is
+    NaN.
+    """
     turning = sizes(turned) > greatest(turned) * precision(values, 0.5)
     found = over_gaps(turned, values, TIE, turning)
     if not read:
@@ -201,7 +204,7 @@ def apart(turned: Any, values: Any, read: bool) -> Any:
 
 
 def decomposed(x: Any, full: bool, driver: str) -> tuple[Any, ...]:
-    """U, s and V^H, with the signs that NumPy gives them, or SciPy by a `driver` of LAPACK's."""
+    """U, s and V^H, with the signs of NumPy, or of SciPy's `driver` of LAPACK."""
     if not driver:
         return tuple(np.linalg.svd(x, full_matrices=full))
     from scipy.linalg import svd
@@ -214,12 +217,12 @@ def decomposed(x: Any, full: bool, driver: str) -> tuple[Any, ...]:
 
 @parametric
 class SVD(Turning):
-    """The reduced decomposition A = U diag(s) V^T; the results are U, s and V^T.
+    """The reduced decomposition A = U diag(s) V^T. The results are U, s, V^T and `failed`.
 
-    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is
-    U (diag(s') + (F * (U^T U' - U'^T U)) S + S (F * (V^T V' - V'^T V))) V^T, and for matrices that
-    aren't square (I - U U^T) U' S^-1 V^T and U S^-1 V'^T (I - V V^T) beside it (J. Townsend,
-    "Differentiating the singular value decomposition", 2016).
+    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is U (diag(s') + (F *
+    (U^T U' - U'^T U)) S + S (F * (V^T V' - V'^T V))) V^T. For matrices that aren't square (I - U
+    U^T) U' S^-1 V^T and U S^-1 V'^T (I - V V^T) are added (J. Townsend, "Differentiating the
+    singular value decomposition", 2016).
     """
 
     driver: str = ""
@@ -284,9 +287,9 @@ class SVD(Turning):
 
 
 def moved_vectors(u: Any, s: Any, vh: Any, t: Any, values: bool) -> tuple[Any, Any]:
-    """The tangents of U and V^H. With E = U^H dA V they are U (P + Q) + (I - U U^H) dA V S^-1 and
-    V (P - Q) + (I - V V^H) dA^H U S^-1, where P_ij = (E + E^H)_ij / 2 (s_j - s_i), which is 0 on
-    the diagonal, and Q_ij = (E - E^H)_ij / 2 (s_j + s_i). `values` says whether they are read."""
+    """The tangents of U and V^H. With E = U^H dA V they are U (P + Q) + (I - U U^H) dA V S^-1 and V
+    (P - Q) + (I - V V^H) dA^H U S^-1, where P_ij = (E + E^H)_ij / 2 (s_j - s_i), but 0 on the
+    diagonal, and Q_ij = (E - E^H)_ij / 2 (s_j + s_i). `values` says whether the values are read."""
     v, right = adjoint(vh), matmul(t, adjoint(vh))
     e = matmul(adjoint(u), right)
     even = apart((e + adjoint(e)) * 0.5, s, values)
@@ -301,9 +304,9 @@ def moved_vectors(u: Any, s: Any, vh: Any, t: Any, values: bool) -> tuple[Any, A
 
 
 def turned_singular(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
-    """F * (L S + S R), of the antisymmetric parts L of U^T U' and R of V^T V': with quotients of
-    sums and differences, (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), of which the second has
-    nothing to do with equal values."""
+    """F * (L S + S R), for the antisymmetric parts L of U^T U' and R of V^T V'. It is computed as
+    (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), whose second term isn't affected by equal
+    values."""
     both = total([left, right])
     apart = left if right is None else -right if left is None else left - right
     nothing = whole_like(inverted(row(s) + column(s)), apart)
@@ -315,12 +318,13 @@ def turned_singular(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
 
 @parametric
 class QR(Library):
-    """A = Q R for an A that isn't wider than tall: Q has its shape, R is an upper triangle.
+    """A = Q R, for an A with at least as many rows as columns. Q has its shape, R is upper
+    triangular.
 
     With M = R R'^T - Q'^T Q and C the symmetric matrix with its lower triangle, the cotangent of A
     is (Q' + Q C) R^-T (M. Seeger et al., "Auto-differentiating linear algebra", arXiv:1710.08717).
-    Of complex matrices these are the conjugates of cotangents, with adjoints in the place of
-    transposes, and the diagonals of R and C are real.
+    For complex matrices these are the conjugates of cotangents, transposes are adjoints, and the
+    diagonals of R and C are real.
     """
 
     name = "qr"
@@ -362,10 +366,9 @@ class QR(Library):
 
 @parametric
 class Complement(Underived, Library):
-    """The further columns that complete an orthogonal factor to a square one, as NumPy chooses
-    them: of Q in A = Q R, or of the `left` or `right` singular vectors. No derivative: the front
-    end turns them with the others.
-    """
+    """The further columns that complete Q in A = Q R, or the `left` or `right` singular vectors, to
+    a square matrix, as NumPy chooses them. They have no derivative here: the front end rotates them
+    with the other columns."""
 
     of: str
     driver: str = ""
@@ -402,12 +405,11 @@ class Complement(Underived, Library):
 
 @parametric
 class PInv(Library):
-    """The pseudoinverse P of A; singular values up to `rcond` times the largest count as 0.
+    """The pseudoinverse P of A. Singular values up to `rcond` times the largest one count as 0.
 
     At constant rank (G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear
-    least squares problems whose variables separate", 1973, 4.12):
-    dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P, with adjoints for transposes if A is
-    complex.
+    least squares problems whose variables separate", 1973, 4.12) dP = -P dA P + P P^T dA^T (I - A
+    P) + (I - P A) dA^T P^T P. For a complex A transposes are adjoints.
     """
 
     rcond: float

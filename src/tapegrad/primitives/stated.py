@@ -1,4 +1,4 @@
-"""Derivatives that are stated, where those of a value's formula would lose digits."""
+"""Derivatives that are stated explicitly, because those of the value's formula lose digits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegrad.primitives.kinds import Composite
 
 @parametric
 class Known(Composite):
-    """The first operand, with the derivative of the second, which is equal to it."""
+    """The first operand, with the derivative of the second, which has the same value."""
 
     name = "known"
     cores = 0
@@ -35,13 +35,14 @@ class Known(Composite):
 
 @parametric
 class Stated(Composite):
-    """The first operand, a function of the `count` next ones; the last ones are its derivatives."""
+    """The first operand, as a function of the next `count` operands. The last `count` are its
+    derivatives."""
 
     count: int
 
     name = "stated"
     cores = 0
-    of_complex = True  # functions have complex derivatives
+    of_complex = True  # the derivatives are complex ones
 
     def expand(self, *xs: Any) -> Any:
         return xs[0]
@@ -56,5 +57,6 @@ class Stated(Composite):
 
 
 def stated(value: Any, *slopes: tuple[Any, Any]) -> Any:
-    """The value, a function of the first of each pair, with the second as its derivative."""
+    """`value` with the stated derivatives. Each pair is an operand and the derivative with respect
+    to it."""
     return Stated(len(slopes))(value, *[x for x, _ in slopes], *[slope for _, slope in slopes])

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def dtype_text(dtype: np.dtype, before: str = ", ") -> str:
-    """`, np.float32`: a further argument, left out where it is NumPy's own choice."""
+    """`, np.float32`: a further argument; empty for NumPy's default dtype."""
     return "" if dtype == np.float64 else f"{before}{dtype_called(dtype)}"
 
 
@@ -28,14 +28,14 @@ def zeros_text(shape: tuple[int, ...], dtype: np.dtype) -> str:
 
 
 def axes_text(axes: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """`, axis=0`, or nothing if all axes are meant."""
+    """`, axis=0`; empty for all axes."""
     if len(axes) == len(shape):
         return ""
     return f", axis={axes[0] if len(axes) == 1 else axes}"
 
 
 def index_text(index: Sequence[Any], shape: tuple[int, ...]) -> str:
-    """`[1:, 0]`; whole axes at the end need no mention."""
+    """`[1:, 0]`, without whole axes at the end."""
     entries = [
         str(k) if isinstance(k, int) else _slice(k, n) for k, n in zip(index, shape, strict=True)
     ]
@@ -45,7 +45,7 @@ def index_text(index: Sequence[Any], shape: tuple[int, ...]) -> str:
 
 
 def box_text(index: Sequence[Any]) -> str:
-    """`[1:4, 0]`, of arrays of any shape that it fits."""
+    """`[1:4, 0]`, for arrays of any shape that contains the index."""
     entries = []
     for k in index:
         s = slice(k) if isinstance(k, int) else k.as_slice()

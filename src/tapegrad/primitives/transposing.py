@@ -1,11 +1,11 @@
-"""The rule of one mode from that of the other.
+"""The rule of one mode from the rule of the other mode.
 
-A reverse rule is linear in its cotangents, a forward rule in its tangents, and either is the
-transpose of the other: <ct, J t> = <J^T ct, t>. So a rule that isn't there is the reverse mode of
-the tape of the one that is. What that tape reads besides is constant, and as it is linear, nothing
-of it has to be computed.
+A reverse rule is linear in its cotangents, a forward rule in its tangents, and each is the
+transpose of the other: <ct, J t> = <J^T ct, t>. So a missing rule is the reverse mode of the other
+one's tape. Other values that the tape reads are constants. As the tape is linear, its results
+needn't be computed.
 
-Names: `ct` cotangent, `t` tangent; `given` what the transposed map is applied to.
+Names: `ct` cotangent, `t` tangent; `given` the operands of the transposed map.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tapegrad.primitives.windows import Placed
 
 
 def pushed_by(vjp: Callable[..., Sequence[Any]], ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-    """The tangents of the results, by a reverse rule `vjp(ct, out, *xs)`, of the operands' `ts`."""
+    """The tangents of the results, from a reverse rule `vjp(ct, out, *xs)` and the operands'
+    tangents `ts`."""
     outs = out if isinstance(out, tuple) else (out,)
     moved = [k for k, x in enumerate(outs) if x.dtype.kind in "fc"]
     given = [None if t is None else (t, x.aval) for t, x in zip(ts, xs, strict=True)]
@@ -46,8 +47,9 @@ def pushed_by(vjp: Callable[..., Sequence[Any]], ts: Sequence[Any], out: Any, *x
 def pulled_by(
     jvp: Callable[..., Any], cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]
 ) -> list[Any]:
-    """The cotangents of the operands, by a forward rule `jvp(ts, outs, xs)`, of the results'. Its
-    `missing()`, if it has that, says what it doesn't cover."""
+    """The cotangents of the operands, from a forward rule `jvp(ts, outs, xs)` and the results'
+    cotangents. If the rule has a method `missing`, this returns a `Missing` for each operand
+    without derivative."""
     gaps = dict(enumerate(jvp.missing())) if hasattr(jvp, "missing") else {}
     moved = [k for k, x in enumerate(xs) if x.dtype.kind in "fc" and gaps.get(k) is None]
     given = [None if ct is None else (ct, x.aval) for ct, x in zip(cts, outs, strict=True)]
@@ -71,10 +73,10 @@ def transposed(
     avals: Sequence[Aval],
     given: Sequence[tuple[Any, Aval] | None],
 ) -> list[Any]:
-    """J^T given, for the map J that `linear` writes: from nodes of types `avals` to one result for
-    each of `given`, of that type, or None where it is 0.
+    """J^T `given`, where `linear` writes the map J. J takes nodes of types `avals`. It returns one
+    result for each of `given`, of its type, or None for 0.
 
-    Its calls don't stay on the tape, those of the transposed map come in their place.
+    The calls of J are removed from the tape. The calls of the transposed map replace them.
     """
     builder = writer.builder
     start, first = len(builder.calls), len(builder.guards)
@@ -108,7 +110,7 @@ def transposed(
 
 
 def _refuse(call: Call) -> None:
-    """An error for a rule that NumPy runs, of which nothing more is known."""
+    """Raise an error for a call of a user's function without a rule."""
     found: Any = call.primitive
     if found.foreign and found.backward is None and found.forward is None:
         raise GradientError(f"{found}: {found.why}")
@@ -117,14 +119,14 @@ def _refuse(call: Call) -> None:
 def _read(
     calls: Sequence[Call], guards: Sequence[Guard], outputs: Sequence[Operand], inputs: list[Var]
 ) -> list[Var]:
-    """The variables that calls read and don't define, besides `inputs`."""
+    """The variables that are read but not defined by `calls`, besides `inputs`."""
     defined: set[Operand] = {*inputs, *[out for call in calls for out in call.outs]}
     reads = [*[x for call in calls for x in call.operands], *[g.operand for g in guards], *outputs]
     return list(dict.fromkeys(x for x in reads if isinstance(x, Var) and x not in defined))
 
 
 def _written(writer: Writer, tape: Tape, given: Sequence[Any]) -> list[Any]:
-    """The results of a tape whose calls are written down here."""
+    """The results of a tape, whose calls are appended to the writer's tape."""
     builder = writer.builder
     env: dict[Operand, Operand] = dict(zip(tape.inputs, [x.operand for x in given], strict=True))
     for call in tape.calls:
@@ -138,7 +140,7 @@ def _written(writer: Writer, tape: Tape, given: Sequence[Any]) -> list[Any]:
 def sum_to(ct: Any, aval: Aval) -> Any:
     """`ct` summed over the axes along which a value of type `aval` was broadcast.
 
-    A cotangent of fewer axes than the value (a scalar constant, say) is left to broadcast.
+    A cotangent of fewer axes than the value (a scalar constant, say) is returned unchanged.
     """
     if ct.dtype != aval.dtype:
         ct = cast_back(ct, aval.dtype, AsType)

@@ -20,15 +20,15 @@ from tapegrad.primitives.base import broadcast_shapes, parametric
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.kinds import Linear, Region, Routine
 
-# So many multiplications are done before OpenBLAS's threads have been woken; where something else
-# runs, too, waiting for them takes a hundred times as long. Its `trsm` calls them for so many
-# elements of right sides, its `getrs` for two right sides and more, however small the matrix.
+# Up to ALONE multiplications are done before OpenBLAS's threads have been woken. If other programs
+# run, waiting for these threads takes a hundred times as long. `trsm` uses threads from CALLED
+# elements of right sides on, `getrs` from two right sides on, however small the matrix.
 ALONE, CALLED = 2**15, 1024
 
 
 def over_batch(f: Callable[..., Any], cores: Sequence[int], *xs: Any) -> Any:
-    """`f` of the last `cores[k]` axes of each operand, for all indices of the axes before them,
-    which broadcast."""
+    """Apply `f` to the last `cores[k]` axes of each operand, for every index of the axes before
+    them, which broadcast."""
     if all(x.ndim == n for x, n in zip(xs, cores, strict=True)):
         return f(*xs)
     lead = broadcast_shapes(*[x.shape[: x.ndim - n] for x, n in zip(xs, cores, strict=True)])
@@ -37,7 +37,7 @@ def over_batch(f: Callable[..., Any], cores: Sequence[int], *xs: Any) -> Any:
         np.broadcast_to(x, lead + x.shape[x.ndim - n :]).reshape(size, *x.shape[x.ndim - n :])
         for x, n in zip(xs, cores, strict=True)
     ]
-    # An empty batch has the shapes and dtypes of a batch of one.
+    # An empty batch has the shapes and dtypes of a batch of one element.
     found = [f(*each) for each in zip(*flat, strict=True)] or [
         f(*[_identity_like(x) for x in flat])
     ]
@@ -48,12 +48,13 @@ def over_batch(f: Callable[..., Any], cores: Sequence[int], *xs: Any) -> Any:
 
 
 def _identity_like(x: Any) -> Any:
-    """Some element of an empty batch; ones on its diagonal, so that it can be solved with."""
+    """An element for an empty batch, with ones on its diagonal, so that a system with it can be
+    solved."""
     return np.eye(*x.shape[1:], dtype=x.dtype) if x.ndim == 3 else np.ones(x.shape[1:], x.dtype)
 
 
 def square(name: str, x: Aval) -> Aval:
-    """The type itself, of square matrices; a ValueError of another."""
+    """The type `x`, if it is of square matrices; else a ValueError."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"{name}: {x} isn't square")
     return x
@@ -99,12 +100,14 @@ def mirrored(x: Any) -> Any:
 
 
 def from_triangle(x: Any) -> Any:
-    """The symmetric or Hermitian matrix with this lower triangle; the latter's diagonal is real."""
+    """The symmetric or Hermitian matrix with this lower triangle. A Hermitian matrix gets a real
+    diagonal."""
     return halved(x) + adjoint(halved(x)) if x.dtype.kind == "c" else mirrored(x)
 
 
 def folded(s: Any) -> Any:
-    """The transpose of `mirrored`: each pair of a matrix added up, in the lower triangle."""
+    """The transpose of `mirrored`: the lower triangle, with the elements above the diagonal
+    added."""
     return lower(s) + below(swapped(s))
 
 
@@ -144,7 +147,7 @@ class TriangularSolve(Routine):
     def _solve(self, t: Any, b: Any) -> Any:
         if b.size == 0:
             return np.array(b)
-        # BLAS counts columns first, so it is asked for X.T T.T = B.T.
+        # BLAS stores by columns, so it solves X.T T.T = B.T.
         return trsm(t.T, b.T, 0, lower=not self.lower, diag=self.unit).T
 
     def triangle(self, x: Any) -> Any:
@@ -165,8 +168,8 @@ class TriangularSolve(Routine):
 
 
 def trsm(t: Any, b: Any, axis: int, **how: Any) -> Any:
-    """BLAS's triangular solve, along this axis of the right sides: in parts that it keeps to one
-    thread, where others wouldn't be of use."""
+    """BLAS's triangular solve. It may be split along `axis` of the right sides, so that BLAS keeps
+    each part on one thread, where several threads would be of no use."""
 
     def solve(part: Any) -> Any:
         return routine(1.0, t, part, side=1 - axis, **how)
@@ -179,19 +182,19 @@ def trsm(t: Any, b: Any, axis: int, **how: Any) -> Any:
 
 
 def fortran(library: str, name: str, dtype: np.dtype) -> Any:
-    """A routine of SciPy's BLAS or LAPACK, for numbers of this dtype."""
+    """The routine of SciPy's BLAS or LAPACK for this dtype."""
     return getattr(_extension(library), LETTERS[dtype.char] + name)
 
 
 @cache
 def _extension(library: str) -> Any:
-    """The module with SciPy's BLAS or LAPACK. By itself, where the program hasn't loaded
-    `scipy.linalg`: all of that takes longer to load than a first call takes otherwise."""
+    """The module with SciPy's BLAS or LAPACK. It is loaded without `scipy.linalg`, unless the
+    program has loaded that, which takes longer than a first call."""
     home = None if "scipy.linalg" in sys.modules else find_spec("scipy")
     for folder in (home and home.submodule_search_locations) or ():
         found = PathFinder.find_spec(f"_f{library}", [os.path.join(folder, "linalg")])
         if found is not None and found.loader is not None:
-            with suppress(ImportError):  # of a library that SciPy finds for it
+            with suppress(ImportError):  # a library that only SciPy's own import finds
                 module = module_from_spec(found)
                 found.loader.exec_module(module)
                 return module
