@@ -1,24 +1,24 @@
-"""Derivatives of the beta function, with its poles taken out.
+"""Derivatives of the beta function, with its poles separated.
 
     B(x, y) = Gamma(x) Gamma(y) / Gamma(s),    s = x + y
 
-With u, v, w for the distances of x, y and s from the integers next to them, w = u + v, and r for
-what is left of digamma once the pole at that integer, if there is one, is taken out,
+Let u, v, w be the distances of x, y and s from the nearest integers, where w = u + v. Let r be
+digamma without its pole at that integer, if there is one. Then
 
     d(log B)/dx = 1/w - 1/u + p,    p = r(x) - r(s)
     d(log B)/dy = 1/w - 1/v + q,    q = r(y) - r(s).
 
-In the second derivatives squares of these poles come together, and cancel:
+In the second derivatives the squares of these poles cancel:
 
     B_xx / B = 2v / (u^2 w) - 2 p v / (u w) + p^2 + r'(x) - r'(s)
     B_xy / B = p/w - p/v + q/w - q/u + p q - r'(s).
 
-Beside the pole at x = 0 r is the same function at y and at s, and q is -u times the mean of r'
-between them: what is of that size in the second line cancels as well, and of it J is left,
+Beside the pole at x = 0, r is the same function at y and at s, and q is -u times the mean of r'
+between them. So terms of that size in the second line cancel too, and leave J,
 
     J(y, x) = integral of t r''(y + t x) over 0 < t < 1.
 
-Where the pole at 0 is taken out of x and of y alike, all terms of a derivative have one sign for
+If the pole at 0 is taken out of both x and y, all terms of a derivative have the same sign for
 positive operands:
 
     B_xy / B = p q - (x y / s) (J(x, y) + J(y, x)),    r(z) = digamma(1 + z).
@@ -38,12 +38,12 @@ from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.rises import whole_rise
 from tapegrad.primitives.special import polygamma_at as psi
 
-ROUNDED = 1e-150  # in place of 0, which s is while x and y are beside poles
+ROUNDED = 1e-150  # replaces s = 0, where x and y are beside poles
 
 
 @cache
 def _cotangent() -> Any:
-    """1/d - pi cot(pi d) less its poles at 1 and -1, as a polynomial in d."""
+    """1/d - pi cot(pi d) without its poles at 1 and -1, as a polynomial in d."""
     import scipy.special
 
     series = np.zeros(56)
@@ -58,14 +58,15 @@ def _rest(n: int, d: Any) -> Any:
 
 
 def _without_pole(n: int, k: Any, d: Any) -> Any:
-    """r_n(k + d), |d| < 1: psi_n less its pole at k, if k <= 0, by reflection (DLMF 5.5.4)."""
+    """r_n(k + d), |d| < 1: psi_n without its pole at k, if k <= 0, by reflection (DLMF 5.5.4)."""
     left = k <= 0
     known = psi(n, np.where(left, 1 - k - d, k + d))
     return np.where(left, (-1.0) ** n * known + _rest(n, np.where(left, d, 0.0)), known)
 
 
 def _difference(n: int, x: Any, s: Any, h: Any) -> Any:
-    """r_n(x) - r_n(s), s = x + h, n < 2. Both are psi_n of something above 1/2: as a rise."""
+    """r_n(x) - r_n(s), where s = x + h, n < 2. Both are psi_n of numbers above 1/2, up to
+    reflection, so it is computed as a rise of psi_n."""
     (k, u), (m, w) = x, s
     from_left, to_left = k <= 0, m <= 0
     low = np.where(from_left, 1 - k - u, k + u)
@@ -86,8 +87,8 @@ def _difference(n: int, x: Any, s: Any, h: Any) -> Any:
 
 
 def _gamma(k: Any, d: Any) -> tuple[Any, Any, Any]:
-    """Gamma(k + d) is the first one times the second one, or times exp of the last one where that
-    is no number: to the last digits beside a pole (DLMF 5.5.3)."""
+    """(factor, size, log): Gamma(k + d) is factor * size, or factor * exp(log) where size is 0 or
+    infinite. Right to the last digits beside a pole (DLMF 5.5.3)."""
     import scipy.special
 
     left = k <= 0
@@ -98,7 +99,7 @@ def _gamma(k: Any, d: Any) -> tuple[Any, Any, Any]:
 
 
 def _bend(y: Any, x: Any) -> Any:
-    """J(y, x) of r(z) = digamma(1 + z)."""
+    """J(y, x) for r(z) = digamma(1 + z)."""
     close = np.abs(x) < 2 * (1 + y)
     near, far = np.where(close, x, 0.0), np.where(close, 3 * (1 + np.abs(y)), x)
     nodes, weights = rule(16)
@@ -125,21 +126,21 @@ def _split(x: Any) -> tuple[Any, Any]:
 
 
 def _sum_of(x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """The integer next to s, the distance from it, and whether that is u + v."""
+    """The integer nearest to s, the distance from it, and whether that is u + v."""
     k, w = x[0] + y[0], x[1] + y[1]
     moved = np.rint(w)
     return k + moved, np.where(w == moved, ROUNDED, w - moved), moved == 0
 
 
 def _of_left(i: int, j: int, x: Any, y: Any) -> Any:
-    """B_ij / B, of which at least one operand is below -1/2."""
+    """B_ij / B, where at least one operand is below -1/2."""
     if j > i:
         i, j, x, y = j, i, y, x
     first, second = _split(x), _split(y)
     k, w, exact = _sum_of(first, second)
     (m, u), (n, v), ends = first, second, (k, w)
     a, b, c = (np.where(z <= 0, 1 / d, 0.0) for z, d in ((m, u), (n, v), (k, w)))
-    near = exact & (k <= 0)  # s is beside a pole where x or y is, and w = u + v
+    near = exact & (k <= 0)  # s is near a pole if x or y is, and w = u + v
     p = _difference(0, first, ends, y)
     pole = np.where(near & (m <= 0), -v * a * c, c - a)
     if i + j == 1:
@@ -160,7 +161,7 @@ def _of_left(i: int, j: int, x: Any, y: Any) -> Any:
 
 
 def _beside_0(x: Any, y: Any, s: Any, p: Any) -> Any:
-    """B_xy / B, x beside the pole at 0 and y elsewhere on the left."""
+    """B_xy / B, where x is near the pole at 0 and y is another number on the left."""
     nodes, weights = rule(20)
     (_, u), (n, v), (_, w) = x, y, s
     path = np.clip(v[:, None] + u[:, None] * nodes, -0.8, 0.8)
@@ -171,8 +172,8 @@ def _beside_0(x: Any, y: Any, s: Any, p: Any) -> Any:
 
 
 def _value(x: Any, y: Any) -> Any:
-    """B(x, y): left of 0 by the distances from poles, and of large numbers, of which SciPy finds
-    it as an exponential, as a quotient."""
+    """B(x, y). Left of 0 it is computed from the distances from poles. For large numbers, where
+    SciPy's exponential of a logarithm loses digits, it is a quotient."""
     import scipy.special
 
     least, most = np.minimum(x, y), np.maximum(x, y)
@@ -210,7 +211,7 @@ def beta_derivative(i: int, j: int, x: Any, y: Any) -> Any:
 
 
 def _by_logarithms(i: int, j: int, x: Any, y: Any) -> Any:
-    """B_ij / B of any order; also at the poles, where those of Gamma(y) and Gamma(s) cancel."""
+    """B_ij / B of any order. At poles too, where those of Gamma(y) and Gamma(s) cancel."""
     return weights_of(lambda n, m: _cumulant(n, m, x, y), i, j)
 
 
@@ -224,7 +225,7 @@ def _cumulant(i: int, j: int, x: Any, y: Any) -> Any:
 
 @parametric
 class BetaDerivative(ByPartials):
-    """The derivative of B(x, y) of these orders."""
+    """The derivative of B(x, y) of the orders (i, j)."""
 
     orders: tuple[int, int]
 

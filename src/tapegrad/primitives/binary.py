@@ -1,6 +1,6 @@
-"""What floating-point numbers are made of: exponents of 2, and the numbers next to one.
+"""The binary representation of floating-point numbers: exponents of 2, and neighbouring numbers.
 
-NumPy computes them between kernels.
+NumPy computes these functions between kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ exponent = Elementwise(
     _exponent, name="exponent", scalar="", dtype=np.int32, cost=FUNCTION, numpy="np.frexp({0})[1]"
 )
 
-# x 2^n of an integer n, exact where 2^n alone would be too large, or too small.
+# x 2^n for an integer n. Exact even if 2^n alone would overflow or underflow.
 ldexp: Elementwise = Elementwise(
     _ldexp,
     name="ldexp",
@@ -43,15 +43,15 @@ ldexp: Elementwise = Elementwise(
     algebra=Algebra(linear=(1,)),
 )
 
-# The number next to x on the way to y: at a fixed distance from x, but for steps.
+# The number next to x in the direction of y. Its distance from x is piecewise constant.
 nextafter = Elementwise(np.nextafter, lambda out, x, y: (1, None), scalar="", cost=FUNCTION)
 
-# How far that is.
+# The distance from x to the next number.
 spacing = Elementwise(np.spacing, scalar="", cost=FUNCTION)
 
 
 def size_of(x: Any, axes: tuple[int, ...]) -> Any:
-    """The n with 2^n just above the largest element along axes, which are kept."""
+    """The n with 2^n just above the largest absolute value along `axes`, which are kept."""
     parts = (real(x), imag(x)) if x.dtype.kind == "c" else (x,)
     sizes = [Max(axes)(absolute(stop_gradient(part))) for part in parts]
     return exponent(ExpandDims(axes)(functools.reduce(maximum, sizes)))

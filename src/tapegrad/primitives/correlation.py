@@ -1,4 +1,4 @@
-"""Sums of products of one vector with the parts of another, along which it moves."""
+"""Correlation: sums of products of one vector with a window that moves along another vector."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tapegrad.primitives.views import GetItem
 
 @parametric
 class Correlate(Bilinear, Routine):
-    """`out[k] = sum over j of v[j] x[k + j - before]`, for k < count, of those terms for which x
-    has an element.
+    """`out[k] = sum over j of v[j] x[k + j - before]`, for k < count, over the j for which x has an
+    element.
 
-    Both cotangents are such sums: that of x[i] goes through v backwards, since x[i] meets v[j] at
-    k = i + before - j; that of v[j] is the sum over k of ct[k] x[j + k - before].
+    Both cotangents are such sums too. That of x[i] goes through v backwards, since x[i] meets v[j]
+    at k = i + before - j. That of v[j] is the sum over k of ct[k] x[j + k - before].
     """
 
     before: int
@@ -46,7 +46,7 @@ class Correlate(Bilinear, Routine):
         n, m = len(x), len(v)
         if n >= m > 0 and (self.before, self.count) == (0, n - m + 1):
             return np.convolve(x, v[::-1], "valid")
-        if m and n and n + m - 1 <= 2 * self.count:  # few of NumPy's sums are in vain
+        if m and n and n + m - 1 <= 2 * self.count:  # NumPy computes few sums that aren't needed
             first = m - 1 - self.before
             if first >= 0 and first + self.count <= n + m - 1:
                 return np.convolve(x, v[::-1], "full")[first : first + self.count]
@@ -58,7 +58,7 @@ class Correlate(Bilinear, Routine):
         return out
 
     def parts(self, known: Any, *xs: Aval) -> Any:
-        """Element k has v[j] and x[k + j - before], for those j for which there are both."""
+        """Element k depends on v[j] and x[k + j - before], for the j for which both exist."""
         (n,), (m,) = (x.shape for x in xs)
         k, j = (a.ravel() for a in np.indices((self.count, m)))
         at = k + j - self.before

@@ -1,4 +1,4 @@
-"""Discrete cosine and sine transforms, which SciPy makes between kernels.
+"""Discrete cosine and sine transforms, computed by SciPy between kernels.
 
 Without a `norm` their matrices are, for n numbers (M. Frigo and S. Johnson, "The design and
 implementation of FFTW3", 2005, and FFTW's manual, 4.8.3),
@@ -9,10 +9,10 @@ implementation of FFTW3", 2005, and FFTW's manual, 4.8.3),
     3  w_j cos(pi j (k + 1/2) / n)             w_j sin(pi (j + 1) (k + 1/2) / n)
     4  2 cos(pi (j + 1/2) (k + 1/2) / n)       2 sin(pi (j + 1/2) (k + 1/2) / n)
 
-where w_j is 1 at the end of the input that stands for itself alone, and 2 elsewhere: of cosines
-that is the first element, of type 1 the last as well, of sines the last. So the transpose of type 2
-is type 3, and of the others the type itself, but for a factor of those ends. Orthogonal transforms
-have no such factor.
+where w_j is 1 at an end of the input that has no mirror image, and 2 elsewhere. For cosines that
+end is the first element, for type 1 the last one too; for sines it is the last. So the transpose of
+type 2 is type 3, and the transpose of another type is the type itself, up to a factor at these
+ends. Orthogonal transforms have no such factor.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OTHER = {1: 1, 2: 3, 3: 2, 4: 4}  # the type of the inverse, and of the transpos
 
 @parametric
 class Cosines(AlongAxes, Linear, Library):
-    """The transform of real numbers along `axes`, of cosines or `sines`; `orthogonal`, with the
-    ends scaled by roots of 2, and divided by what `norm` says, as SciPy has it."""
+    """The transform of real numbers along `axes`, by cosines or `sines`. `norm` divides it, as in
+    SciPy. If `orthogonal`, the ends are scaled by roots of 2."""
 
     sines: bool
     type: int
@@ -69,7 +69,7 @@ class Cosines(AlongAxes, Linear, Library):
         return self._at_ends(turned(self._at_ends(ct, before)), after)
 
     def _at_ends(self, x: Any, factor: float | None) -> Any:
-        """The ends that stand for themselves alone, along each axis, times a factor."""
+        """`x` with the ends that have no mirror image multiplied by `factor`, along each axis."""
         for axis in self.axes if factor is not None else ():
             n = int(x.shape[axis])
             first, last = not self.sines, self.sines or self.type == 1

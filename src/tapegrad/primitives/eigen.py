@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of matrices that needn't be symmetric, where they are real."""
+"""Eigenvalues and eigenvectors of matrices that needn't be symmetric, if they are real."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tapegrad.primitives.views import Diagonal
 
 @parametric
 class Eig(Library):
-    """The eigenvalues w of A, eigenvectors of length 1 as columns of V, whether any of them is a
-    complex number, of which these are the real parts, and whether it didn't converge.
+    """The eigenvalues w of A, eigenvectors of length 1 as columns of V, whether any of them is
+    complex, in which case these are the real parts, and whether the algorithm didn't converge.
 
-    With F_ij = 1 / (w_j - w_i), and 0 on the diagonal and of equal ones, the cotangent of A is
-    V^-T (diag(w') + F * (V^T V' - V^T V diag(V^T V'))) V^T; what is taken off is the derivative of
-    the length (C. Boeddeker et al., "On the computation of complex-valued gradients with
-    application to statistically optimum beamforming", arXiv:1701.00392, 4.77).
+    With F_ij = 1 / (w_j - w_i), and 0 on the diagonal and for equal eigenvalues, the cotangent of A
+    is V^-T (diag(w') + F * (V^T V' - V^T V diag(V^T V'))) V^T. The subtracted term is the
+    derivative of the length (C. Boeddeker et al., "On the computation of complex-valued gradients
+    with application to statistically optimum beamforming", arXiv:1701.00392, 4.77).
     """
 
     name = "eig"

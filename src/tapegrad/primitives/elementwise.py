@@ -1,8 +1,7 @@
 """Elementwise primitives: arithmetic, comparison, logic, and the functions of `np`.
 
 Each declaration reads: name, NumPy's function, emitted scalar expression, partial derivatives.
-What happens at kinks and singular points is a convention, kept in `docs/conventions.md` and held
-by tests/primitives/conventions_test.py.
+Kinks and singular points: see `docs/conventions.md` and tests/primitives/conventions_test.py.
 
 Names: `x`, `y` operands; `out` the result; `ct` cotangent; `ts` tangents.
 """
@@ -31,12 +30,12 @@ LN10 = math.log(10.0)
 
 
 def zero(x: Any) -> Any:
-    """A scalar zero of the dtype of `x`; broadcasting does the rest."""
+    """A scalar zero of the dtype of `x`, which broadcasts."""
     return Literal(x.dtype.type(0))
 
 
 def select(condition: Any, x: Any) -> Any:
-    """`x` where the condition holds, else 0: masks without making NaN of 0 * inf."""
+    """`x` where the condition holds, else 0: a product with the mask may be 0 * inf."""
     return where(condition, x, zero(x))
 
 
@@ -104,10 +103,10 @@ div = Elementwise(
 def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """d x**y: y x**(y-1) and log(x) x**y.
 
-    At x = 0 the slope along y is 0, and so is that along x for 0 < y < 1, where the power is a
-    root: its infinite slope is 0, as that of sqrt is. For y = 0 the power is constant: the slope
-    along x is 0, where 0 times 1 / x isn't, too. Elsewhere it has to be the product, which has a
-    derivative along y.
+    At x = 0 the slope along y is 0. The slope along x is 0 for 0 < y < 1, where the power is a
+    root: an infinite slope is 0 by convention, as for sqrt. For y = 0 the power is constant: the
+    slope along x is 0, even where the product 0 * (1 / x) isn't. Elsewhere it has to be the
+    product, which has a derivative along y.
     """
     slope = y * power(x, y - 1)
     if x.dtype.kind == "c":
@@ -115,13 +114,14 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
         return flat, where(x.equals(0), zero(x), out * log(x))
     root = where(x.equals(0), zero(x), slope)
     flat = where(isnan(slope), zero(x), slope)
-    # The conditions on y alone come first: with a constant exponent they fold away.
+    # The conditions on y alone come first, so that a constant exponent folds them away.
     along_x = where(y.equals(0), flat, where(logical_and(y > 0, y < 1), root, slope))
     return along_x, select(not_equal(x, zero(x)), out * log(x))
 
 
 def _power_times(ts: Any, out: Any, x: Any, y: Any) -> list[Any]:
-    """Those times cotangents or tangents: to negative exponents in steps, which stay numbers."""
+    """The partials times `ts`. For a negative exponent it multiplies in steps, which stay
+    finite."""
     along = _power_partials(out, x, y)
     found = [None if t is None else t * slope for t, slope in zip(ts, along, strict=True)]
     falls = isinstance(y.operand, Literal) and np.all(np.less(y.operand.value, 0))
@@ -131,7 +131,7 @@ def _power_times(ts: Any, out: Any, x: Any, y: Any) -> list[Any]:
 
 
 class _Power(Elementwise):
-    """C's power. NumPy's ufunc takes the square root where one exponent stands for all elements."""
+    """C's power. NumPy's ufunc takes the square root if one exponent applies to all elements."""
 
     def evaluate(self, *xs: Any) -> Any:
         return self.for_types(*map(aval_of, xs))(*xs)
@@ -145,7 +145,7 @@ class _Power(Elementwise):
         return np.float_power if x.dtype == np.float64 else _power_of_numbers
 
     def template(self, dtype: np.dtype, given: Any) -> str:
-        """The power to a known exponent as products."""
+        """The emitted expression. Powers to the exponents 3 and 4 are products."""
         exponent = None if given[1] is None or dtype.kind == "c" else float(given[1].value)
         if dtype.kind == "f" and exponent in (3.0, 4.0):
             return " * ".join(["{0}"] * int(exponent))
@@ -162,14 +162,14 @@ def _power_of_each(x: Any, y: Any, out: Any = None) -> Any:
 
 
 def _power_of_all(x: Any, y: Any) -> Any:
-    """NumPy's power to one exponent that stands for all elements: the square root for 0.5."""
+    """NumPy's power to one exponent for all elements: the square root for 0.5."""
     if np.ndim(y) == 0:
         return np.power(x, y)
     return np.where(np.equal(y, 0.5), np.sqrt(x), _power_of_each(x, y))
 
 
 def _root(x: Any) -> Any:
-    """C's power to 0.5: that of -0.0 is 0.0, and that of -inf is inf."""
+    """C's power to 0.5: 0.0 for -0.0, and inf for -inf."""
     return np.sqrt(np.where(x + x == x, x * x, x))
 
 
@@ -185,7 +185,7 @@ class _Where(Elementwise):
         return where_of(*avals)
 
     def keeps_zeros(self, xs: Any, kept: Any) -> bool:
-        """A choice of 0 is one, too."""
+        """Literal zeros to choose are zeros too."""
         return any(kept) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
 
 
@@ -198,7 +198,7 @@ power = _Power(
     np.power,
     **_OF_POWERS,
     of_complex=True,
-    numpys=True,  # whole powers of complex numbers are products, which C's library doesn't see
+    numpys=True,  # whole powers of complex numbers are products, but not in C's library
 )
 power_of_all = Elementwise(
     _power_of_all,
@@ -212,7 +212,7 @@ square = Elementwise(
 reciprocal = _Reciprocal(
     np.reciprocal,
     scalar="1.0 / {0}",
-    times=lambda t, out, x: (-(t * out * out),),  # out * out may be no number where that is one
+    times=lambda t, out, x: (-(t * out * out),),  # out * out may be infinite where t * out isn't
     cost=DIVISION,
     of_complex=True,
 )
@@ -258,7 +258,7 @@ exp2 = Elementwise(np.exp2, lambda out, x: (out * LN2,), cost=FUNCTION, of_compl
 expm1 = Elementwise(np.expm1, lambda out, x: (exp(x),), cost=FUNCTION, of_complex=True)
 
 
-# Quotients of t: 1 / x may be no number where that is one.
+# Quotients of t: 1 / x may be infinite where t / x isn't.
 log = Elementwise(np.log, times=lambda t, out, x: (t / x,), cost=FUNCTION, of_complex=True)
 log2 = Elementwise(
     np.log2, times=lambda t, out, x: (t * (1 / LN2) / x,), cost=FUNCTION, of_complex=True
@@ -277,8 +277,8 @@ def _is_complex(x: Any) -> bool:
     return bool(x.dtype.kind == "c")
 
 
-# Of complex x, x - -1 and -(x - 1) are taken for x + 1 and 1 - x: they keep the sign of a zero,
-# which says on which side of a branch cut x lies.
+# For complex x, x - -1 and -(x - 1) replace x + 1 and 1 - x: they keep the sign of a zero, which
+# decides the side of a branch cut.
 
 
 def _arcsin_slope(x: Any) -> Any:
@@ -312,7 +312,7 @@ arctan = Elementwise(
 
 
 def _arccosh_partials(out: Any, x: Any) -> tuple[Any]:
-    if _is_complex(x):  # the root of the product is another branch left of the imaginary axis
+    if _is_complex(x):  # left of the imaginary axis sqrt(x * x - 1) is on another branch
         return (1 / (sqrt(x - 1) * sqrt(x - -1)),)
     return (slopes.arccosh_slope(x),)
 
@@ -431,7 +431,7 @@ bitwise_count = Elementwise(np.bitwise_count, scalar="", dtype=np.uint8)
 
 
 def _copied(x: Any) -> Any:
-    """A copy: np.positive refuses booleans, and makes scalars of 0-d arrays."""
+    """A copy. np.positive refuses booleans, and returns scalars for 0-d arrays."""
     return x.copy(order="K") if isinstance(x, np.ndarray) else x
 
 
@@ -452,9 +452,9 @@ copy = Elementwise(
 
 @parametric
 class AsType(Linear):
-    """The same numbers in another dtype; the cotangent goes back to the operand's.
+    """The same numbers in another dtype. The cotangent is cast back to the operand's dtype.
 
-    Fuses like any elementwise operation: the emitter treats it as one.
+    It is fused and emitted as an elementwise operation.
     """
 
     dtype: np.dtype
@@ -486,7 +486,8 @@ class AsType(Linear):
 
     def for_types(self, *avals: Aval) -> Any:
         x, kind = avals[0], self.dtype.kind
-        # Any number has a value of such a type. A scalar's own type takes a tenth of the time.
+        # Any number has a value of such a type. Calling the type of a scalar takes a tenth of the
+        # time.
         fits = (x.dtype.kind == "b" and kind in "iufc") or (x.dtype.kind in "iuf" and kind == "f")
         return methodcaller("astype", self.dtype) if x.shape or not fits else self.dtype.type
 

@@ -1,10 +1,10 @@
-"""Equations in matrices whose solution is a matrix: Sylvester's, Stein's, Riccati's; SciPy solves
+"""Matrix equations whose solution is a matrix: Sylvester's, Stein's and Riccati's. SciPy solves
 them.
 
 Matrices are the last two axes. The derivative of a solution solves a linear equation of the same
-kind, in the solution itself, so the rules go on to any order.
+kind, which contains the solution. So the rules work to any order.
 
-Names: `x` the solution; `s` what solves the adjoint equation for its cotangent.
+Names: `x` the solution; `s` the solution of the adjoint equation for its cotangent.
 """
 
 from __future__ import annotations
@@ -70,11 +70,12 @@ sylvester = Sylvester()
 
 @parametric
 class Polar(Library):
-    """The polar decomposition A = U P of a matrix with independent columns, of which the U and P
-    that are known come with A: U^H U = 1, and P is Hermitian and positive definite.
+    """The polar decomposition A = U P of a matrix with independent columns. The operands are A, U
+    and P, which are known: U^H U = 1, and P is Hermitian and positive definite.
 
     With M = U^H dA the rotation Omega = U^H dU solves Omega P + P Omega = M - M^H. Nothing is
-    divided by differences of singular values. dP = M - Omega P, and dU has (dA - U M) P^-1 besides.
+    divided by differences of singular values. dP = M - Omega P, and dU is U Omega + (dA - U M)
+    P^-1.
     """
 
     name = "polar"
@@ -156,14 +157,13 @@ class Stein(Library):
 
 @parametric
 class Riccati(Library):
-    """The stabilising X with A^T X + X A - X B R^-1 B^T X + Q = 0, of real matrices.
+    """The stabilising X with A^T X + X A - X B R^-1 B^T X + Q = 0, for real matrices.
 
-    The operands are A, G = B R^-1 B^T and Q, and B and R, which spare nothing but the way back from
-    G: derivatives are with respect to the first three. With Ac = A - G X, the solution changes by
-    what solves Ac^T dX + dX Ac + dA^T X + X dA - X dG X + dQ = 0 (G. Hewer and C. Kenney, "The
-    sensitivity of the stable Lyapunov equation", 1988; J. Sun, "Perturbation theory for algebraic
-    Riccati equations", 1998), so with Ac S + S Ac^T = -X' the cotangents are Q' = S,
-    A' = X (S + S^T) and G' = -X S X.
+    The operands are A, G = B R^-1 B^T, Q, B and R. B and R only save computing them from G:
+    derivatives are with respect to the first three. With Ac = A - G X the derivative dX solves Ac^T
+    dX + dX Ac + dA^T X + X dA - X dG X + dQ = 0 (G. Hewer and C. Kenney, "The sensitivity of the
+    stable Lyapunov equation", 1988; J. Sun, "Perturbation theory for algebraic Riccati equations",
+    1998). So with Ac S + S Ac^T = -X' the cotangents are Q' = S, A' = X (S + S^T) and G' = -X S X.
     """
 
     name = "riccati"
@@ -207,11 +207,10 @@ class Riccati(Library):
 
 @parametric
 class DiscreteRiccati(Library):
-    """The stabilising X with X = A^T X A - A^T X B (R + B^T X B)^-1 B^T X A + Q, of real matrices.
+    """The stabilising X with X = A^T X A - A^T X B (R + B^T X B)^-1 B^T X A + Q, for real matrices.
 
     The operands are A, B, Q and R. With the gain K = (R + B^T X B)^-1 B^T X A and Ac = A - B K, the
-    solution changes by what solves dX = Ac^T dX Ac + dQ + K^T dR K + M + M^T, where
-    M = Ac^T X (dA - dB K).
+    derivative dX solves dX = Ac^T dX Ac + dQ + K^T dR K + M + M^T, where M = Ac^T X (dA - dB K).
     """
 
     name = "discrete_riccati"

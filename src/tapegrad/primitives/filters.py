@@ -1,4 +1,4 @@
-"""Linear filters: recurrences with constant coefficients, which SciPy runs between kernels."""
+"""Linear filters: recurrences with constant coefficients, computed by SciPy between kernels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tapegrad.primitives.views import BroadcastTo, ExpandDims, GetItem
 
 @parametric
 class LinearFilter(Library):
-    """The rows y with a_0 y_t + a_1 y_(t-1) + ... = b_0 x_t + b_1 x_(t-1) + ..., where what is
-    before the first element is 0, of `linear_filter(b, a, x)`.
+    """The rows y with a_0 y_t + a_1 y_(t-1) + ... = b_0 x_t + b_1 x_(t-1) + ..., where elements
+    before the first one are 0. The operands are b, a and x.
 
-    In terms of B(z) and A(z), polynomials in the delay z, y = B(z) / A(z) x. It is linear in x and
-    b; its transpose in x is the same filter, run backwards. Along b_k it is 1 / A(z) x, delayed by
-    k, and along a_k it is -1 / A(z) y, delayed by k.
+    With B(z) and A(z), polynomials in the delay z, y = B(z) / A(z) x. It is linear in x and b. Its
+    transpose in x is the same filter, run backwards. The derivative along b_k is 1 / A(z) x,
+    delayed by k, and along a_k it is -1 / A(z) y, delayed by k.
     """
 
     name = "linear_filter"
@@ -73,7 +73,7 @@ def _one(x: Any) -> Any:
 
 
 def _along(x: Any, start: int, count: int, step: int = 1) -> Any:
-    """A part of the last axis."""
+    """Every `step`-th element of the last axis from `start` on, `count` of them."""
     rest = [Slice(0, n, 1) for n in x.shape[:-1]]
     return GetItem((*rest, Slice(start, count, step)))(x)
 

@@ -1,15 +1,14 @@
-"""Discrete Fourier transforms, which NumPy makes between kernels.
+"""Discrete Fourier transforms, computed by NumPy between kernels.
 
 The matrix W of a transform, W_jk = exp(-2 pi i jk / n), is symmetric, so a transform is its own
-transpose. Of real numbers only half of the spectrum is kept, k = 0, ..., n // 2: the others are
-conjugates. Each of those in the middle stands for two, the first, and of an even n the last, for
-one. So the transposes double the middle, or halve it:
+transpose. For real numbers only half of the spectrum is kept, k = 0, ..., n // 2: the others are
+conjugates. An element in the middle counts twice; the first one, and for an even n the last one,
+count once. So the transposes double the middle, or halve it:
 
     Y = rfft(x)     ct_x = irfft(conj(G) / v), times n
     x = irfft(Y)    G = v conj(rfft(ct_x)), divided by n        v = 1, 2, 2, ..., 2, 1
 
-What a transform is divided by is its `norm`, as NumPy has it; that of the transpose is divided by
-the same.
+`norm` is NumPy's: it decides the divisor of a transform. The transpose has the same divisor.
 """
 
 from __future__ import annotations
@@ -26,13 +25,14 @@ from tapegrad.primitives.kinds import AlongAxes, AlongAxis, Library, Linear
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem
 
-# What divides a transform by as much as this divides the inverse
+# The norm with which the inverse has the same divisor
 TURNED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 @parametric
 class FFT(AlongAxes, Linear, Library):
-    """The transform along `axes`, of real or complex numbers; `inverse`, the other way round."""
+    """The transform along `axes`, for real or complex numbers; with `inverse` the inverse
+    transform."""
 
     axes: tuple[int, ...]
     inverse: bool
@@ -123,7 +123,8 @@ class IRFFT(AlongAxis, Linear, Library):
 
 
 def _weighted(spectrum: Any, axis: int, n: int, weight: float) -> Any:
-    """Half of a spectrum, of n real numbers, with the weight of what stands for two."""
+    """Half of the spectrum of n real numbers, with the elements that count twice multiplied by
+    `weight`."""
     count = spectrum.shape[axis]
     last = count - (n % 2 == 0)
     if last <= 1:

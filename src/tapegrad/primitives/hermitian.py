@@ -1,12 +1,11 @@
 """Decompositions of complex matrices: Hermitian ones, eigenvalues, singular values, determinants.
 
-Rules are stated, as the literature states them, for gradients with respect to the inner product
-Re tr(X^H Y). Those are the conjugates of cotangents: a rule begins and ends with `conj`.
+Rules are stated, as in the literature, for gradients with respect to the inner product Re tr(X^H
+Y). Those are the conjugates of cotangents: a rule begins and ends with `conj`.
 
-What a function returns may only depend on what is determined. Eigenvectors and singular vectors are
-so up to a factor of modulus 1, and up to a unitary matrix where values are equal: a loss that
-doesn't depend on those factors has the right derivative. Where values are equal it is NaN if it
-isn't known, as for real matrices (see `degenerate`).
+Eigenvectors and singular vectors are determined up to a factor of modulus 1, and those of equal
+values up to a unitary matrix. A loss that doesn't depend on these factors has the right derivative.
+For equal values the derivative is NaN if it isn't known, as for real matrices (see `degenerate`).
 
 Names: `g` a gradient; X^H the adjoint of X; `w`, `v` eigenvalues and eigenvectors; `u`, `s`, `vh`
 singular values and vectors.
@@ -60,7 +59,7 @@ from tapegrad.primitives.views import Diagonal, ExpandDims
 
 
 def parts_of(x: Aval, shape: Any) -> Aval:
-    """The type of real numbers that belong to complex ones."""
+    """The real type of this shape that belongs to the complex type `x`."""
     return Aval(tuple(shape), PARTS.get(x.dtype, x.dtype))
 
 
@@ -70,7 +69,7 @@ def hermitian(x: Any) -> Any:
 
 
 def to_triangle(g: Any) -> Any:
-    """The transpose of `from_triangle`, of a Hermitian gradient."""
+    """The transpose of `from_triangle`, for a Hermitian gradient."""
     return lower(g) + below(g)
 
 
@@ -84,12 +83,12 @@ def _complex(x: Any) -> Any:
 
 @parametric
 class HermitianCholesky(Library):
-    """The lower triangle L with L L^H = A, of which only the lower triangle is read; and whether
-    it failed.
+    """The lower triangle L with L L^H = A, of which only the lower triangle is read, and whether
+    the factorisation failed.
 
     With Phi the lower triangle and half of the diagonal, the gradient of A is the Hermitian part of
     L^-H Phi(L^H L') L^-1 (I. Murray, "Differentiation of the Cholesky decomposition",
-    arXiv:1602.07527, with adjoints in the place of transposes).
+    arXiv:1602.07527, with adjoints instead of transposes).
     """
 
     name = "hermitian_cholesky"
@@ -178,11 +177,11 @@ class HermitianEigH(Turning):
 @parametric
 class ComplexEig(Library):
     """The eigenvalues w of any square matrix, eigenvectors of length 1 as columns of V, and whether
-    it didn't converge. They are complex, those of real matrices too.
+    the algorithm didn't converge. They are complex for real matrices too.
 
-    With F_ij = 1 / (w_j - w_i)^*, and 0 on the diagonal, the gradient of A is
-    V^-H (diag(w') + F * (V^H V' - V^H V diag(Re(V^H V')))) V^H (Boeddeker et al., 4.77); what is
-    taken off is the derivative of the length.
+    With F_ij = 1 / (w_j - w_i)^*, and 0 on the diagonal, the gradient of A is V^-H
+    (diag(w') + F * (V^H V' - V^H V diag(Re(V^H V')))) V^H (Boeddeker et al., 4.77). The subtracted
+    term is the derivative of the length.
     """
 
     name = "complex_eig"
@@ -234,12 +233,12 @@ class ComplexEig(Library):
 class ComplexSVD(Turning):
     """The reduced decomposition A = U diag(s) V^H; the results are U, s and V^H.
 
-    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, J = F * (U^H U') and
-    K = F * (V^H V'), the gradient of A is U (diag(s') + (J + J^H) S + S (K + K^H) + D) V^H, and
-    (I - U U^H) U' S^-1 V^H and U S^-1 V'^H (I - V V^H) beside it. D = i Im(diag(U^H U')) S^-1, on
-    the diagonal, is due to the factors of modulus 1, and is (L - R) / 2 s here, since
-    Im(diag(V^H V')) is its opposite where these don't matter (Z.-Q. Wan and S.-X. Zhang,
-    "Automatic differentiation for complex valued SVD", arXiv:1909.02659).
+    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, J = F * (U^H U') and K = F * (V^H V'),
+    the gradient of A is U (diag(s') + (J + J^H) S + S (K + K^H) + D) V^H, plus (I - U U^H) U' S^-1
+    V^H and U S^-1 V'^H (I - V V^H). D = i Im(diag(U^H U')) S^-1, on the diagonal, is due to the
+    factors of modulus 1. It is computed as (L - R) / 2 s, since Im(diag(V^H V')) is its opposite if
+    the loss doesn't depend on these factors (Z.-Q. Wan and S.-X. Zhang, "Automatic differentiation
+    for complex valued SVD", arXiv:1909.02659).
     """
 
     driver: str = ""
@@ -300,9 +299,9 @@ class ComplexSVD(Turning):
 
 @parametric
 class ComplexSLogDet(Factored, Library):
-    """det(A) / |det(A)|, and the logarithm of |det(A)|, of A and its LU factors.
+    """det(A) / |det(A)| and the logarithm of |det(A)|. The operands are A and its LU factors.
 
-    With t = tr(A^-1 dA) the logarithm changes by Re(t), and the sign p by i p Im(t): the cotangent
+    With t = tr(A^-1 dA) the logarithm changes by Re(t), and the sign p by i p Im(t). The cotangent
     of A is (l' + i Im(p' p)) A^-T.
     """
 

@@ -1,21 +1,21 @@
 """Derivatives of the incomplete gamma and beta functions in their parameters, by quadrature.
 
-Of the densities' integrals under the sign:
+Differentiated under the integral sign:
 
     d^k/da^k P(a, x) = int_0^x w_k(t) f(t) dt,           f(t) = t^(a-1) exp(-t) / Gamma(a)
     d^(i+j)/da^i db^j I_x(a, b) = int_0^x w_ij(t) f(t) dt,   f(t) = t^(a-1) (1-t)^(b-1) / B(a, b)
 
-with the weights w of derivatives of f. 1 / Gamma(a) has a zero at 0, where derivatives of its
-logarithm are infinite: f is a product c g, with c = a, and c = a b / (a + b), which has them, and g
-with Gamma(1 + a), Gamma(1 + b) and Gamma(1 + a + b). Weights of g are Bell polynomials in the
+with the weights w of derivatives of f. 1 / Gamma(a) has a zero at 0, where the derivatives of its
+logarithm are infinite. So f is a product c g: c = a, or c = a b / (a + b), has the zero, and g has
+Gamma(1 + a), Gamma(1 + b) and Gamma(1 + a + b). Weights of g are Bell polynomials in the
 derivatives of log g, v_0 = 1 and v_(k+1) = dv_k/da + v_k d(log g)/da; those of f follow by
-Leibniz's rule. Over log(t), and over log(t / (1-t)), the integrand falls off from its peak without
-a second one (it is log-concave): the interval on which it falls by `FALL` nats is found by Newton's
-method, and the rule of Gauss and Legendre is as good as exact there. Of the two sides of x the one
-with less of f is taken, so that what is small is found as it is, and not as 1 minus the rest.
+Leibniz's rule. Over log(t), and log(t / (1-t)), the integrand is log-concave, so it has one peak.
+Newton's method finds the interval on which it falls by `FALL` nats. There Gauss-Legendre quadrature
+is practically exact. It integrates the side of x with less of f, so small results keep their
+digits.
 
-Constants of the densities are differences of large numbers where parameters are large: Stirling's
-series (DLMF 5.11.1, 5.11.2) takes out what cancels.
+Constants of the densities are differences of large numbers for large parameters: Stirling's series
+(DLMF 5.11.1, 5.11.2) removes the terms that cancel.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ import numpy as np
 
 FALL = 45.0  # exp(-45) = 3e-20
 NODES = 40
-LEAST = 1e-300  # at smaller parameters derivatives along them are the same
-_CHUNK = 256  # so many elements at once
+LEAST = 1e-300  # derivatives at smaller parameters are the same
+_CHUNK = 256  # elements at once
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 
 
 @cache
 def rule(count: int = NODES) -> tuple[Any, Any]:
-    """The nodes and weights of Gauss and Legendre on (0, 1)."""
+    """The nodes and weights of Gauss-Legendre quadrature on (0, 1)."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return (nodes + 1) / 2, weights / 2
 
@@ -48,7 +48,7 @@ def stirling(z: Any) -> Any:
 
     far, near = np.maximum(z, 10.0), np.minimum(z, 10.0)
     series = sum(c / far ** (2 * k + 1) for k, c in enumerate(STIRLING))
-    small = z < 1e-3  # where SciPy's may be infinite
+    small = z < 1e-3  # where SciPy's gammaln may be infinite
     log_gamma = scipy.special.gammaln(near + small) - np.where(small, np.log(near), 0.0)
     plain = near * np.log(near) - near - log_gamma
     return np.where(z >= 10, 0.5 * np.log(far / (2 * np.pi)) - series, plain)
@@ -71,7 +71,7 @@ def _polygamma(n: int, z: Any) -> Any:
 
 
 def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
-    """w_ij by the recurrence of Bell's polynomials; `cumulants(p, q)`: d^(p+q) log f/da^p db^q."""
+    """w_ij by the recurrence of Bell polynomials; `cumulants(p, q)` is d^(p+q) log f/da^p db^q."""
     known: dict[tuple[int, int], Any] = {(0, 0): 1.0}
 
     def weight(i: int, j: int) -> Any:
@@ -92,7 +92,7 @@ def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
 def _weight_of_product(
     shares: dict[tuple[int, int], Any], cumulants: Callable[[int, int], Any], i: int, j: int
 ) -> Any:
-    """w_ij of c g: `shares` are the derivatives of c over c, `cumulants` those of log g."""
+    """w_ij of c g. `shares` are the derivatives of c over c, `cumulants` those of log g."""
     return sum(
         weights_of(cumulants, i - k, j - m) * share * (math.comb(i, k) * math.comb(j, m))
         for (k, m), share in shares.items()
@@ -100,8 +100,8 @@ def _weight_of_product(
 
 
 def over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
-    """The integral from the first to the last of the bounds, panel by panel; the integrand is
-    called with points, and with the columns of what it needs of the rows that have such a panel."""
+    """The integral from the first to the last bound, panel by panel. The arguments of `integrand`
+    are points and columns, of the rows whose panel isn't empty."""
     nodes, weights = rule()
     total = np.zeros_like(panels[0])
     for low, high in pairwise(panels):
@@ -115,7 +115,7 @@ def over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -
 
 
 def _newton(length: Any, fall: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
-    """Where a convex function has reached FALL, from the right: each step stays there."""
+    """Where a convex function reaches FALL, approached from the right: no step overshoots."""
     for _ in range(60):
         excess = fall(length) - FALL
         step = excess / slope(length)
@@ -126,7 +126,7 @@ def _newton(length: Any, fall: Callable[[Any], Any], slope: Callable[[Any], Any]
 
 
 def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of vectors, for arrays that broadcast."""
+    """A function of vectors as a function of arrays that broadcast."""
 
     def over(*xs: Any) -> Any:
         dtype = np.result_type(*xs)
@@ -142,7 +142,7 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _log_ratio(x: Any, a: Any, gap: Any) -> Any:
-    """log(x / a), of the difference, too."""
+    """log(x / a), where `gap` is x - a."""
     plain = np.where(x / a > 2.3e-308, np.log(x / a), np.log(x) - np.log(a))
     return np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), plain)
 
@@ -161,8 +161,8 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     a, t = np.where(inside, a, 1.0), np.where(inside, x, 1.0)
     gap = t - a
     ratio = _log_ratio(t, a, gap)
-    # log(f) at the end, over log(t), and d log(g)/da there
-    scale = np.minimum(a, 1.0)  # of c, which may be next to nothing
+    # log(f) over log(t) at the end, and d log(g)/da there
+    scale = np.minimum(a, 1.0)  # a factor of c, which may be tiny
     height = a * ratio - gap + stirling(a) - np.log(scale)
     first = ratio + _log_minus_digamma(a)
     rest = [-_polygamma(k, 1 + a) for k in range(1, order)]
@@ -175,7 +175,7 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
         cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
         shares = {(0, 0): 1.0, (1, 0): 1 / a}
         weight = _weight_of_product(shares, lambda k, _: cumulants[k - 1], order, 0)
-        far = moved > 1.0  # where exp may overflow, but not times t
+        far = moved > 1.0  # exp may overflow, but not t * exp
         grown = np.where(far, np.exp(moved + np.log(t)) - t, t * np.expm1(np.minimum(moved, 1.0)))
         return np.exp(height + a * moved - grown) * (weight * scale)
 
@@ -187,8 +187,8 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
 
 
 def gamma_panels(a: Any, t: Any, gap: Any, below: Any) -> list[Any]:
-    """Of the density over log(t), from t on, down or up; `gap` is t - a. It falls by
-    a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above."""
+    """The panels of the density over log(t), from t on, down or up; `gap` is t - a. It falls by a
+    s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above."""
     down = _newton(
         np.where(below, (FALL + t) / a, 1.0),
         lambda s: a * s + t * np.expm1(-s),
@@ -251,7 +251,7 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     middle = np.log(a) - np.log(b)
     end = np.log(t) - np.log1p(-t) - middle
     below = scipy.special.betainc(a, b, t) <= 0.5
-    # above, I_x(a, b) = 1 - I_(1-x)(b, a): p has what was a, q what was b
+    # above, I_x(a, b) = 1 - I_(1-x)(b, a): p and q change places
     p, q = np.where(below, a, b), np.where(below, b, a)
     end, middle = np.where(below, end, -end), np.where(below, middle, -middle)
     both = p + q
@@ -295,8 +295,8 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
 
 
 def beta_panels(p: Any, q: Any, end: Any) -> list[Any]:
-    """Of the density over the logarithm of the odds, from `end` downwards; that is how far above
-    the mean's logarithm it is."""
+    """The panels of the density over the log-odds, from `end` downwards. `end` is relative to the
+    logarithm of the mean's odds."""
     both, part, other, middle = p + q, p / (p + q), q / (p + q), np.log(p) - np.log(q)
 
     length = _newton(
@@ -307,13 +307,13 @@ def beta_panels(p: Any, q: Any, end: Any) -> list[Any]:
         ),
     )
     around = [np.clip(end + middle + k, 0.0, length) for k in (-36, -9, 0, 9, 36)]
-    around += [np.clip(end + k, 0.0, length) for k in (-2, 2)]  # the mean, of few p and many q
+    around += [np.clip(end + k, 0.0, length) for k in (-2, 2)]  # the mean, for small p and large q
     return [np.zeros_like(end), *np.sort(around, 0), length]
 
 
 def over_odds(p: Any, q: Any, d: Any) -> Any:
-    """p d - (p + q) M, M = log_mixture(d, p / (p + q), q / (p + q)), the logarithm of the density
-    over that of the odds: as p (d - M) - q M, of which no large numbers are subtracted."""
+    """The density's logarithm over that of the odds, p d - (p + q) M, M = log_mixture(d,
+    p / (p + q), q / (p + q)). As p (d - M) - q M it subtracts no large numbers."""
     part, other = p / (p + q), q / (p + q)
     return -p * log_mixture(-d, other, part) - q * log_mixture(d, part, other)
 
@@ -327,15 +327,15 @@ def log_mixture(d: Any, part: Any, other: Any) -> Any:
 
 
 def _share(k: int, m: int, a: Any, b: Any) -> Any:
-    """d^(k+m) c / da^k db^m over c = a b / (a + b). Of b - b^2 / (a + b) and a - a^2 / (a + b),
-    along the larger one first: so nothing cancels of the derivatives along the other one."""
+    """d^(k+m) c / da^k db^m over c. c = b - b^2 / (a + b) = a - a^2 / (a + b) is derived along the
+    larger one first, so that derivatives along the other one don't cancel."""
     if k + m == 0:
         return 1.0
     return np.where(a < b, _share_along(m, k, b, a), _share_along(k, m, a, b))
 
 
 def _share_along(k: int, m: int, a: Any, b: Any) -> Any:
-    """The same, along a first: for k > 0 that of -b^2 / (a + b) over c."""
+    """The same, along a first: for k > 0 it is the derivative of -b^2 / (a + b) over c."""
     if k == 0:
         return _share_along(m, 0, b, a)
     both = a + b
@@ -357,8 +357,8 @@ def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
 
 
 def zeta_slope(order: int, s: Any, q: Any) -> Any:
-    """d^k/ds^k of Hurwitz's zeta(s, q), by the formula of Euler and Maclaurin (DLMF 25.11.28): the
-    first terms, and of the rest the integral and its corrections. Right for s > -3."""
+    """d^k/ds^k of Hurwitz's zeta(s, q), by the Euler-Maclaurin formula (DLMF 25.11.28): the first
+    terms, the integral of the rest and its corrections. Right for s > -3."""
     return elementwise(lambda s, q: _zeta_slope(order, s, q))(s, q)
 
 
@@ -384,14 +384,14 @@ def _zeta_slope(order: int, s: Any, q: Any) -> Any:
     rate = -np.log(end)
 
     def along(jet: list[Any], more: float = 0.0) -> Any:
-        """The derivative of a product with end^(more - s), of one's own derivatives."""
+        """The derivative of f(s) end^(more - s), where `jet` has the derivatives of f."""
         power = end ** (more - s)
         terms = [math.comb(order, i) * jet[i] * rate ** (order - i) for i in range(order + 1)]
         return np.where(power == 0.0, 0.0, sum(terms) * power)
 
     inverse = [(-1) ** i * math.factorial(i) / (s - 1) ** (i + 1) for i in range(order + 1)]
     found = found + along(inverse, 1.0) + along([0.5, *[0.0] * order])
-    rising = [np.ones_like(s), *[np.zeros_like(s)] * order]  # s (s+1) (s+2) ..., and derivatives
+    rising = [np.ones_like(s), *[np.zeros_like(s)] * order]  # s (s+1) (s+2) ... and its derivatives
     factors = 0
     for j, number in enumerate(_BERNOULLI, start=1):
         while factors < 2 * j - 1:
@@ -411,10 +411,10 @@ SLOPES: dict[str, Callable[..., Any]] = {
 
 
 def carlson(power: int, twice: tuple[int, ...], zs: Any) -> Any:
-    """`Carlson` by the trapezoidal rule over u = log(t): the integrand is analytic for
-    |Im(u)| < r, r = pi, so that steps of 0.4 leave exp(-2 pi^2 / 0.4) = 4e-22. Beyond the
-    logarithms of the smallest and of the largest argument it falls by known rates. J is
-    homogeneous: complex arguments are turned until their angles go up to pi - r on both sides."""
+    """`Carlson` by the trapezoidal rule over u = log(t). The integrand is analytic for |Im(u)| < r,
+    r = pi, so steps of 0.4 leave an error of exp(-2 pi^2 / 0.4) = 4e-22. Beyond the logarithms of
+    the extreme arguments it falls by known rates. J is homogeneous: complex arguments are rotated
+    until their angles go up to pi - r on both sides."""
     b, logs, reach, turn = np.array(twice)[:, None] / 2, np.log(zs), np.pi, 1.0
     valid = np.all(np.isfinite(zs) & ((zs.real >= 0) | (zs.imag != 0)), 0)
     if np.iscomplexobj(zs):
@@ -439,7 +439,7 @@ def carlson(power: int, twice: tuple[int, ...], zs: Any) -> Any:
 
 
 def _log_sum(u: Any, v: Any) -> Any:
-    """log(exp(u) + exp(v)), v complex or not."""
+    """log(exp(u) + exp(v)), v real or complex."""
     if not np.iscomplexobj(v):
         return np.logaddexp(u, v)
     most = np.maximum(u, v.real)
@@ -447,13 +447,13 @@ def _log_sum(u: Any, v: Any) -> Any:
 
 
 def hyperu(a: Any, b: Any, x: Any) -> Any:
-    """Tricomi's function of a >= 1/2 and x > 0, elsewhere and of others SciPy's, which has a few
-    digits, or is NaN, of large a:
+    """Tricomi's function. For a >= 1/2 and x > 0 it is the integral
 
         U(a, b, x) Gamma(a) = integral of exp(-x t) t^(a-1) (1+t)^(b-a-1) over t > 0   (DLMF 13.4.4)
 
-    by the trapezoidal rule over log(t), in which the integrand is analytic, and has one peak: where
-    x t^2 - (b - 1 - x) t = a."""
+    by the trapezoidal rule over log(t). There the integrand is analytic and has one peak, where x
+    t^2 - (b - 1 - x) t = a. Elsewhere it is SciPy's, which has few digits, or NaN, for large a.
+    """
     import scipy.special
 
     dtype = np.asarray(x).dtype
@@ -465,7 +465,7 @@ def hyperu(a: Any, b: Any, x: Any) -> Any:
 
 
 def _reach(fall: Callable[[Any], Any], like: Any) -> Any:
-    """How far it is to where something has fallen by FALL, or a little further."""
+    """The distance at which `fall` reaches FALL, or a little more."""
     low, high = np.zeros_like(like), np.ones_like(like)
     for halved in (False, True):
         for _ in range(12):

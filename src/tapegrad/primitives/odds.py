@@ -2,14 +2,15 @@
 
     G(a, b, d) = I_u(a, b),    u / (1 - u) = (a / b) exp(d).
 
-So d is the logarithm of what has Fisher's distribution of 2a and 2b degrees of freedom, and of the
-square of what has Student's of 2b, for a = 1/2. Of many degrees of freedom G hardly depends on
-their number: derivatives by way of those of I_u(a, b) cancel. Here none does. With
+exp(d) has Fisher's distribution with 2a and 2b degrees of freedom; for a = 1/2 it is the square of
+a variable with Student's distribution of 2b. G hardly depends on many degrees of freedom, so its
+derivatives would cancel if they were made of those of I_u(a, b). Here none cancels. With
 
     M = log((b + a exp(d)) / (a + b)),    w = d - M,    r(z) = digamma(z) - log(z),
 
-the logarithm of the density over d has the derivative w - expm1(w) + r(a + b) - r(a) along a, that
-of -M in the place of w along b, and -a expm1(w) along d. Higher ones are polynomials of
+the logarithm of the density over d has the derivative w - expm1(w) + r(a + b) - r(a) along a. Along
+b it has -M instead of w, and b instead of a. Along d it is -a expm1(w). Higher derivatives are
+polynomials of
 
     H = exp(w) - exp(-M),    K = 1 - exp(w),    a,    b,    A = 1 / (a + b).
 """
@@ -30,10 +31,10 @@ from tapegrad.primitives.rises import rest, rest_rise
 from tapegrad.primitives.scipys import log_ratio
 from tapegrad.primitives.stated import stated
 
-LEAST = 0.1  # from which parameters on inverses are found at fixed odds
+LEAST = 0.1  # the least parameters for which inverses are found at fixed odds
 
 Orders = tuple[int, int, int]
-Polynomial = dict[tuple[int, ...], float]  # by the powers of H, K, a, b, A
+Polynomial = dict[tuple[int, ...], float]  # coefficients by the powers of H, K, a, b, A
 
 # Derivatives of H, K, a, b, A along a, b and d.
 _A: tuple[Polynomial, ...] = (
@@ -69,7 +70,8 @@ def _along(polynomial: Polynomial, wrt: int) -> Polynomial:
 
 @cache
 def _polynomial(orders: Orders) -> Polynomial:
-    """That derivative of the logarithm, without r, from one along d or from two."""
+    """A derivative of the logarithm of the density, without r, from a first derivative along d or a
+    second one."""
     i, j, k = orders
     found: Polynomial
     if k:
@@ -96,7 +98,7 @@ def fall(w: Any) -> Any:
 def _cumulant(orders: Orders, a: Any, b: Any, d: Any) -> Any:
     """The derivative of the logarithm of the density, of these orders along a, b and d."""
     i, j, k = orders
-    if i == k == 0 and j:  # the same with both parameters, and the sign of d, exchanged
+    if i == k == 0 and j:  # the same with a and b exchanged, and -d
         return _cumulant((j, 0, 0), b, a, -d)
     both = a + b
     w = -incomplete.log_mixture(-d, b / both, a / both)
@@ -125,8 +127,8 @@ def _log_density(a: Any, b: Any, d: Any) -> Any:
 
 
 def _slope(i: int, j: int, a: Any, b: Any, d: Any, over: bool) -> Any:
-    """By quadrature over d, on the side with less of the density (see `incomplete`); over the
-    density at d, if that is asked for."""
+    """A derivative of G by quadrature over d, on the side with less of the density (see
+    `incomplete`). If `over`, it is divided by the density at d."""
     import scipy.special
 
     inside = (a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b) & np.isfinite(d)
@@ -205,7 +207,8 @@ class OddsHeight(_Odds):
 
 @parametric
 class OddsSlope(_Odds):
-    """A derivative of G along a and b, or that over the density."""
+    """A derivative of G along a and b, of the orders given. If `over`, it is divided by the
+    density."""
 
     over: bool = False
 
@@ -224,17 +227,17 @@ class OddsSlope(_Odds):
         return [*found, OddsDensity(())(*xs) * weight]
 
 
-# ---- inverses of p = I_x(a, b), of which d has small slopes, or for `sign` -1 of p = 1 - I_x(a, b)
+# ---- inverses of p = I_x(a, b), for which d has small slopes; `sign` -1 means p = 1 - I_x(a, b)
 
 
 def _odds_slopes(a: Any, b: Any, d: Any) -> tuple[Any, Any, Any]:
-    """G_a and G_b over the density, and one over that."""
+    """G_a and G_b over the density, and one over the density."""
     along = [OddsSlope(orders, True)(a, b, d) for orders in ((1, 0), (0, 1))]
     return along[0], along[1], exp(-OddsHeight(())(a, b, d))
 
 
 def point_slopes(a: Any, b: Any, x: Any, y: Any, p: Any, sign: Any) -> tuple[Any, Any, Any]:
-    """Those of x along a, b and p; y is 1 - x."""
+    """The slopes of x along a, b and p; y is 1 - x."""
     d = log_ratio(x * b, y * a)
     along_a, along_b, inverse = _odds_slopes(a, b, d)
     d = stated(d, (a, -along_a), (b, -along_b), (p, sign * inverse))
@@ -244,7 +247,7 @@ def point_slopes(a: Any, b: Any, x: Any, y: Any, p: Any, sign: Any) -> tuple[Any
 
 
 def left_slopes(a: Any, b: Any, x: Any, y: Any, p: Any, sign: float) -> tuple[Any, Any, Any]:
-    """Those of a along b, the logarithm of the odds x / y, and p; y is 1 - x."""
+    """The slopes of a along b, the logarithm of the odds x / y, and p; y is 1 - x."""
 
     def slopes(d: Any) -> tuple[Any, Any, Any]:
         along_a, along_b, inverse = _odds_slopes(a, b, d)
@@ -260,7 +263,7 @@ def left_slopes(a: Any, b: Any, x: Any, y: Any, p: Any, sign: float) -> tuple[An
 
 
 def count_slopes(k: Any, n: Any, x: Any, y: Any, p: Any, sign: float) -> tuple[Any, Any, Any]:
-    """Those of k along n, the logarithm of the odds and p, where a = k + 1 and b = n - k."""
+    """The slopes of k along n, the logarithm of the odds and p, where a = k + 1 and b = n - k."""
     a, b = k + 1, n - k
 
     def slopes(d: Any) -> tuple[Any, ...]:
@@ -280,7 +283,7 @@ def count_slopes(k: Any, n: Any, x: Any, y: Any, p: Any, sign: float) -> tuple[A
     return (along_b + 1 / b) * rate, rate, -at_p
 
 
-# ---- inverses by their names, as `ratios` has them
+# ---- inverses by name, as in `ratios`
 
 
 def _btdtria(a: Any, b: Any, x: Any, p: Any, sign: float = 1.0) -> dict[str, Any]:

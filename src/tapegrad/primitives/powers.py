@@ -1,9 +1,10 @@
-"""Functions of square matrices that power series stand for: exponentials, logarithms, roots.
+"""Functions of square matrices that are defined by power series: exponentials, logarithms, roots.
 
-Matrices are the last two axes. The derivative of f at A along E is the upper right block of
-f([[A, E], [0, A]]), and the cotangent of A is that at A^T along the cotangent of f(A) (R. Mathias,
-"A chain rule for matrix functions and applications", 1996, theorem 2.1; N. Higham, "Functions of
-matrices", 2008, equation 3.16). So a derivative is a value, of a matrix of twice the size.
+Matrices are the last two axes. The derivative of f at A along E is the upper right block of f([[A,
+E], [0, A]]), and the cotangent of A is the derivative at A^T along the cotangent of f(A) (R.
+Mathias, "A chain rule for matrix functions and applications", 1996, theorem 2.1; N. Higham,
+"Functions of matrices", 2008, equation 3.16). So a derivative is a value for a matrix of twice the
+size.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tapegrad.primitives.views import GetItem, zeros
 
 
 class _OfMatrix(Library):
-    """A function of a square matrix, of real or complex numbers."""
+    """A function of a real or complex square matrix."""
 
     of_complex = True
 
@@ -33,12 +34,12 @@ class _OfMatrix(Library):
         return square(str(self.name), xs[0])
 
     def result(self, out: Any) -> Any:
-        """The matrix among the results."""
+        """The result that is a matrix."""
         return out
 
     def along(self, a: Any, direction: Any) -> Any:
-        """The derivative at `a` along a direction, which is made as large as `a` is: what one
-        block has beside a larger one is lost."""
+        """The derivative at `a` along `direction`, which is scaled to the size of `a`: a block
+        beside a much larger one would lose its digits."""
         axis, n = a.ndim - 1, a.shape[-1]
         if not n:
             return direction
@@ -72,7 +73,8 @@ class Expm(_OfMatrix):
 
 
 class _Rooted(_OfMatrix):
-    """One that may be complex for a real matrix: NaN where it is, which a second result says."""
+    """A function that may be complex for a real matrix. Then the result is NaN, and a second result
+    is true."""
 
     results = 2
 
@@ -96,7 +98,7 @@ class _Rooted(_OfMatrix):
             warnings.simplefilter("ignore")
             try:
                 found = np.asarray(self.of(x))
-            except (ValueError, np.linalg.LinAlgError):  # of NaN
+            except (ValueError, np.linalg.LinAlgError):  # for a matrix with NaN
                 return np.full_like(x, np.nan), np.False_
         if x.dtype in PARTS.values() and found.dtype.kind == "c":
             return np.full_like(x, np.nan), np.True_

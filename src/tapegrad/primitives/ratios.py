@@ -1,14 +1,14 @@
-"""The incomplete gamma function P(s, u) at a fixed ratio of u to s, and what is made of that:
+"""The incomplete gamma function P(s, u) at a fixed ratio of u to s, and its inverses:
 
     G(s, d) = P(s, u),    u = s exp(d).
 
-Of large s what inverts P(s, u) is nearly linear in s and u: second derivatives by way of those of
-P(s, u) cancel. With the density over d, g = exp(s (d - expm1(d)) + stirling(s)), and
+For large s the inverses of P(s, u) are nearly linear in s and u, so second derivatives made of
+those of P(s, u) cancel. With the density over d, g = exp(s (d - expm1(d)) + stirling(s)), and
 
     R = G_s / g,
 
-the slopes of d are small where those of u are 1, and nothing cancels. Nor does anything underflow:
-of g the logarithm is taken.
+the slopes of d are small where those of u are 1, and nothing cancels. Nothing underflows either,
+since the logarithm of g is used.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from tapegrad.primitives.scipys import log_ratio, near
 from tapegrad.primitives.special import gammaln
 from tapegrad.primitives.stated import stated
 
-LEAST = 1.0  # from which shape on: 1 / Gamma(s) has a zero at 0
+LEAST = 1.0  # the least shape for which this is used: 1 / Gamma(s) has a zero at 0
 
 
 def _slope(order: int, s: Any, d: Any) -> Any:
-    """By quadrature over d, on the side with less of the density (see `incomplete`)."""
+    """R's derivative by quadrature over d, on the side with less of the density (see
+    `incomplete`)."""
     inside = (s > 0) & np.isfinite(s) & np.isfinite(d)
     s, d = np.where(inside, s, 1.0), np.where(inside, d, 0.0)
     below = d <= 0
@@ -55,7 +56,7 @@ def _slope(order: int, s: Any, d: Any) -> Any:
 
 @parametric
 class RatioSlope(ByPartials):
-    """A derivative of G along s over g, of s >= LEAST."""
+    """A derivative of G along s, over g, for s >= LEAST."""
 
     order: int
 
@@ -90,14 +91,14 @@ def _log_density(s: Any, d: Any) -> Any:
 
 
 def point_slopes(s: Any, u: Any, p: Any, sign: float = 1.0) -> tuple[Any, Any]:
-    """Those of the u of p = P(s, u) along s and p, or for `sign` -1 of p = 1 - P(s, u)."""
+    """The slopes of u along s and p, where p = P(s, u), or p = 1 - P(s, u) for `sign` -1."""
     d = log_ratio(u, s)
     d = stated(d, (s, -RatioSlope(1)(s, d)), (p, sign * exp(-_log_density(s, d))))
     return exp(d) * (1 - s * RatioSlope(1)(s, d)), s * (sign * exp(d - _log_density(s, d)))
 
 
 def shape_slopes(s: Any, u: Any, p: Any, sign: float = 1.0) -> tuple[Any, Any]:
-    """Those of the s along u and p, likewise."""
+    """The slopes of s along u and p, likewise."""
 
     def slopes(d: Any) -> tuple[Any, Any]:
         rest = 1 - s * RatioSlope(1)(s, d)
@@ -110,8 +111,9 @@ def shape_slopes(s: Any, u: Any, p: Any, sign: float = 1.0) -> tuple[Any, Any]:
     return exp(-d) / rest, s * (-sign * along_p)
 
 
-# ---- inverses by their names: their shapes, each with the least for which the slopes are so found,
-# and these; of all arguments by their names
+# ---- inverses by name: a function that returns the shapes, each with the least value for which the
+# slopes are computed in this way, and a function that returns the slopes. Both take all arguments
+# by name.
 
 Slopes = dict[str, Any]
 Shapes = list[tuple[Any, float]]

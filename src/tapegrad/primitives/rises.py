@@ -1,13 +1,14 @@
-"""How much functions of gamma rise: psi_n(x + h) - psi_n(x), of the derivatives of log(Gamma).
+"""Differences of polygamma functions: psi_n(x + h) - psi_n(x), where psi_n are derivatives of
+digamma.
 
-Subtracted, nothing is left of large x and small h. There each term of a series rises by itself, and
-all terms have one sign: recurrence (DLMF 5.15.5) leads to a large argument, and the asymptotic
-series (DLMF 5.15.8, 5.11.2) is that of its powers.
+For large x and small h a subtraction loses all digits. Then the difference is taken in each term of
+a series, and all terms have one sign: recurrence (DLMF 5.15.5) leads to a large argument, where the
+asymptotic series (DLMF 5.15.8, 5.11.2) is one of powers.
 
 From 1 on psi_n is split into its leading term and the rest, l_n(z) + r_n(z): l_0 is the logarithm,
-and the next ones are its derivatives. What the leading term rises by, log(1 + h / x), is written
-as that: it depends on h / x alone, so nothing is left to round of its slope along that direction,
-in which both x and h grow, and there the rest says how log(Gamma) bends.
+and l_n are its derivatives. The difference of the leading term is log(1 + h / x). It depends on
+h / x alone, so its slope along the direction in which both x and h grow is exactly 0. There the
+rest determines how log(Gamma) bends.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def digamma_rise(x: Any, h: Any) -> Any:
 
 
 def _split(x: Any, h: Any) -> Any:
-    """Where the leading term is taken out."""
+    """Where the leading term is separated."""
     return logical_and(x >= 1, x + h >= 1)
 
 
@@ -46,7 +47,7 @@ def rest_rise(n: int, x: Any, h: Any) -> Any:
 
 
 def _rise(n: int, x: Any, h: Any) -> Any:
-    """What `Rise` is."""
+    """The value of `Rise`."""
     x, h = np.broadcast_arrays(np.asarray(x, float), np.asarray(h, float))
     split, found = (x >= 1) & (x + h >= 1), np.empty(x.shape)
     found[split] = _rest_rise(n, x[split], h[split])
@@ -68,7 +69,8 @@ def _rest_rise(n: int, x: Any, h: Any) -> Any:
 
 
 def rest(n: int, z: Any) -> Any:
-    """r_n(z): its series, or what is left of psi_n, of which it is no small part."""
+    """r_n(z): its series, or psi_n without the leading term where the rest isn't a small part of
+    it."""
     known = partial(polygamma_at, n)
     near, far, sign = np.minimum(z, 10.0), np.maximum(z, 10.0), (-1.0) ** n
     series: Any = 0.0
@@ -85,7 +87,7 @@ def whole_rise(n: int, x: Any, h: Any) -> Any:
     known = partial(polygamma_at, n)
     below = known(x)
     pole = np.isinf(below) & np.isfinite(x)
-    with np.errstate(invalid="ignore"):  # of NaN at other poles
+    with np.errstate(invalid="ignore"):  # NaN at other poles
         found = np.where(pole, -below, known(x + h) - np.where(pole, 0.0, below))
     for close, low, sign in (
         ((h > 0) & (h < x), x, 1.0),
@@ -98,7 +100,7 @@ def whole_rise(n: int, x: Any, h: Any) -> Any:
     left = (x < 0.5) & (x + h < 0.5) & ~pole & (n < 2)
     if np.any(left):
         found[left] = _by_reflection(n, x[left], h[left])
-    # From pole to pole, h apart, both move with x: what is infinite cancels in DLMF 5.5.4.
+    # From pole to pole, h apart, both move with x: the infinite terms of DLMF 5.5.4 cancel.
     poles = (x <= 0) & (x + h <= 0) & (x == np.rint(x)) & (x + h == np.rint(x + h)) & np.isfinite(h)
     if np.any(poles):
         found[poles] = (-1.0) ** n * whole_rise(n, 1 - x[poles], -h[poles])
@@ -106,8 +108,8 @@ def whole_rise(n: int, x: Any, h: Any) -> Any:
 
 
 def _by_reflection(n: int, x: Any, h: Any) -> Any:
-    """Left of 1/2, what DLMF 5.5.4 says, and its derivative: with the difference of cotangents as a
-    product of sines, which is exactly 0 where h is an integer."""
+    """psi_n(x + h) - psi_n(x) left of 1/2, by DLMF 5.5.4 and its derivative. The difference of
+    cotangents is a product of sines, which is exactly 0 if h is an integer."""
 
     def sine(t: Any) -> Any:
         return np.sin(np.pi * (t - np.rint(t))) * np.where(np.rint(t) % 2 == 0, 1.0, -1.0)
@@ -121,12 +123,12 @@ def _by_reflection(n: int, x: Any, h: Any) -> Any:
 
 
 def _fallen(m: int, z: Any, h: Any) -> Any:
-    """How much z^-m rises, m > 0."""
+    """(z + h)^-m - z^-m, m > 0."""
     return np.expm1(-m * np.log1p(h / z)) * z ** float(-m)
 
 
 def _leading_rise(n: int, z: Any, h: Any) -> Any:
-    """How much l_n does."""
+    """l_n(z + h) - l_n(z)."""
     if n == 0:
         return np.log1p(h / z)
     with np.errstate(all="ignore"):
@@ -134,10 +136,11 @@ def _leading_rise(n: int, z: Any, h: Any) -> Any:
 
 
 def _by_series(n: int, x: Any, h: Any, steps: int) -> Any:
-    """How much psi_n does, but for l_n at the end of so many steps of recurrence."""
+    """psi_n(x + h) - psi_n(x) by `steps` of recurrence and the series, but without the difference
+    of l_n at the end of the recurrence."""
     sign, fac = (-1.0) ** n, math.factorial
     found = np.zeros(np.shape(x))
-    with np.errstate(all="ignore"):  # powers of large numbers vanish, small ones' are infinite
+    with np.errstate(all="ignore"):  # powers of large numbers underflow, of small ones overflow
         z = x + steps
         for j in range(len(BERNOULLI), 0, -1):
             factor = BERNOULLI[j - 1] * fac(2 * j + n - 1) / fac(2 * j)
@@ -150,7 +153,7 @@ def _by_series(n: int, x: Any, h: Any, steps: int) -> Any:
 
 @parametric
 class Rise(ByPartials):
-    """psi_n(x + h) - psi_n(x), less what the leading term rises by where that is taken out; exact
+    """psi_n(x + h) - psi_n(x), without the leading term's difference where that is separated. Right
     to the last digits for positive x and h."""
 
     order: int
@@ -163,6 +166,6 @@ class Rise(ByPartials):
     def partials(self, out: Any, x: Any, h: Any) -> tuple[Any, Any]:
         n, end, one = self.order + 1, x + h, x.constant(1)
         split = _split(x, h)
-        rest = -Rise(n)(where(split, end, one), x.constant(math.inf))  # r_n vanishes far out
+        rest = -Rise(n)(where(split, end, one), x.constant(math.inf))  # r_n is 0 at infinity
         whole = polygamma(n, where(split, one, end))
         return Rise(n)(x, h), where(split, rest, whole)

@@ -1,9 +1,9 @@
-"""Selection without branches, as NumPy plays it.
+"""Selection without branches, for played tapes.
 
-`np.where` branches at each element. Where a processor can't foresee which way, that takes ten times
+`np.where` branches at each element. If the processor can't predict the branch, that takes ten times
 as long as a product. The bits of numbers can be selected by arithmetic:
 
-    where(c, x, y)  -->  ((x ^ y) * c) ^ y      of their bits, c being 0 or 1
+    where(c, x, y)  -->  ((x ^ y) * c) ^ y      on their bits, where c is 0 or 1
     where(c, x, 0)  -->  x * c
 """
 
@@ -23,7 +23,7 @@ BITS = {np.dtype(np.float64): np.dtype(np.int64), np.dtype(np.float32): np.dtype
 
 
 def where_of(condition: Aval, x: Aval, y: Aval) -> Callable[..., Any]:
-    """What `np.where` gives of operands of these types."""
+    """A function that returns what `np.where` does, for operands of these types."""
     shape, dtype = broadcast_shapes(condition.shape, x.shape, y.shape), x.dtype
     bits = BITS.get(dtype)
     is_one_type = y.dtype == dtype and condition.dtype == np.bool_

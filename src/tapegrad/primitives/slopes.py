@@ -1,8 +1,8 @@
 """Slopes of elementary functions that are functions of their own.
 
-Each is right to the last digits over its whole range, and so is its own slope, which says what the
-second derivative is: where that is left to the chain rule, differences of nearly equal numbers
-lose what is small, as 1 - tanh(x)^2 does from x = 18 on, and (1 - x) (1 + x) around x = 0.
+Each is right to the last digits over its whole range, and so is its own slope, the second
+derivative. By the chain rule that would be a difference of nearly equal numbers, which loses small
+results, as 1 - tanh(x)^2 does from x = 18 on, and (1 - x) (1 + x) around x = 0.
 
 Names: `x` operand, `out` the result.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from tapegrad.core.late import FRACTIONS, load
 from tapegrad.primitives.base import Elementwise, by_name
 
-# What an operation costs, in units of an addition: decides what is computed twice.
+# The costs of operations, in additions. They decide what is recomputed.
 DIVISION = 4
 FUNCTION = 12
 
@@ -101,9 +101,9 @@ logit_slope = Elementwise(
 
 @cache
 def bessel_log_slopes(order: int, turn: int = 1, count: int = 14) -> list[float]:
-    """Of exp(x) K_n(x), the logarithm's slope as a power series in 1 / x: of DLMF 10.40.2 that of
-    -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 + ...). With `turn=-1` of exp(-x) I_n(x), in which
-    every other sign is turned (DLMF 10.40.1)."""
+    """The slope of log(exp(x) K_n(x)) as a power series in 1 / x. By DLMF 10.40.2 the logarithm is
+    -log(x) / 2 + log(1 + a_1 / x + a_2 / x^2 + ...). With `turn=-1` of log(exp(-x) I_n(x)), where
+    every other sign is changed (DLMF 10.40.1)."""
     a = [load(FRACTIONS).Fraction(1)]
     for k in range(1, count):
         a.append(turn * a[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
@@ -111,7 +111,7 @@ def bessel_log_slopes(order: int, turn: int = 1, count: int = 14) -> list[float]
 
 
 def log_slopes(a: list[Any]) -> list[Any]:
-    """Of a power series, the slope of its logarithm as one: S' / S, with S the sum of a_k u^k."""
+    """The power series S' / S, the slope of log(S), for the series S = sum of a_k u^k."""
     logs: list[Any] = []
     for k in range(len(a) - 1):
         logs.append((k + 1) * a[k + 1] - sum(logs[j] * a[k - j] for j in range(k)))
@@ -125,7 +125,7 @@ def debye_polynomials(count: int) -> list[list[float]]:
     found = [[fraction(1)]]
     for k in range(count - 1):
         after = [fraction(0)] * (k + 2)
-        for j, c in enumerate(found[-1]):  # of p^(k + 2 j) come two powers, one and three higher
+        for j, c in enumerate(found[-1]):  # p^(k + 2 j) adds to two powers, one and three higher
             n = k + 2 * j
             after[j] += c * (fraction(n, 2) + fraction(1, 8 * (n + 1)))
             after[j + 1] -= c * (fraction(n, 2) + fraction(5, 8 * (n + 3)))
@@ -135,8 +135,9 @@ def debye_polynomials(count: int) -> list[list[float]]:
 
 @cache
 def airy_log_slopes(derivative: bool, turn: int, count: int = 14) -> list[float]:
-    """Of exp(z) Ai(x), z = 2/3 x^(3/2), x times the logarithm's slope as a power series in 1 / z,
-    of DLMF 9.7.5; of exp(z) Ai'(x), of DLMF 9.7.6. With `turn=1` of exp(-z) Bi and Bi'."""
+    """x times the slope of log(exp(z) Ai(x)) as a power series in 1 / z, where z = 2/3 x^(3/2)
+    (DLMF 9.7.5), or of exp(z) Ai'(x) if `derivative` (DLMF 9.7.6). With `turn=1` of exp(-z) Bi and
+    Bi'."""
     fraction = load(FRACTIONS).Fraction
     u = [fraction(1)]
     for k in range(1, count):

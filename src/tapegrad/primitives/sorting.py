@@ -1,6 +1,5 @@
-"""Order: which element comes where. Indices are integers, so nothing here has a derivative; the
-front end makes a sort of an argsort and a gather, and the gather has one.
-"""
+"""The order of elements. The results are integers, so nothing here has a derivative. The front end
+composes a sort of an argsort and a gather, which has one."""
 
 from __future__ import annotations
 
@@ -40,8 +39,9 @@ class ArgSort(_Order):
 
 @parametric
 class ArgPartition(_Order):
-    """The indices that put the elements at the places `kth` where sorting along `axis` would, with
-    smaller ones before and larger ones after; in which order those are is NumPy's affair."""
+    """The indices after which the elements at the positions `kth` are where sorting along `axis`
+    would put them, with smaller ones before and larger ones after. The order of the others is
+    NumPy's choice."""
 
     axis: int
     kth: tuple[int, ...]
@@ -60,8 +60,8 @@ class ArgPartition(_Order):
 
 @parametric
 class SearchSorted(Underived, Routine):
-    """Where each of the numbers `v` would be put in the sorted vector `a`: before its equals, or
-    after."""
+    """The position at which each of the numbers `v` would be inserted into the sorted vector `a`:
+    before or after equal elements."""
 
     right: bool
 

@@ -1,4 +1,4 @@
-"""Elementwise primitives of `scipy.special` that everyday models need.
+"""Elementwise primitives of `scipy.special` for everyday models.
 
 A primitive without a scalar expression (`""`) is evaluated by SciPy between the compiled kernels.
 SciPy is imported when one of them is first evaluated.
@@ -55,20 +55,20 @@ def _scipy(name: str) -> Callable[..., Any]:
 
         return getattr(scipy.special, name)(*xs)
 
-    evaluate.__module__, evaluate.__name__ = "scipy.special", name  # as it is called in NumPy
+    evaluate.__module__, evaluate.__name__ = "scipy.special", name  # its name in the NumPy source
     return evaluate
 
 
 def _expit(x: Any) -> Any:
-    """SciPy's where the program has loaded it, else by its formula: derivatives of NumPy's
-    functions need it, too, and SciPy takes longer to load than a first call takes otherwise."""
+    """SciPy's function if the program has loaded it, else the formula. Derivatives of NumPy's
+    functions use it too, and loading SciPy takes longer than a first call."""
     if "scipy.special" in sys.modules or np.asarray(x).dtype.char not in "fd":
         return _scipy("expit")(x)
     with np.errstate(all="ignore"):
         return 1 / (1 + np.exp(-x))
 
 
-_expit.__module__, _expit.__name__ = "scipy.special", "expit"  # as it is called in NumPy
+_expit.__module__, _expit.__name__ = "scipy.special", "expit"  # its name in the NumPy source
 
 expit = Elementwise(
     _expit,
@@ -113,9 +113,11 @@ gammaln = Elementwise(_scipy("gammaln"), lambda out, x: (digamma(x),), cost=2 * 
 
 
 def polygamma_at(n: int, x: Any) -> Any:
-    """SciPy's n-th derivative of digamma. Left of -1/2, where that loses digits near poles, or
-    counts one by one up to 0, by reflection (DLMF 5.15.6) twice: the poles are those at the
-    distance r from the next integer,
+    """The n-th derivative of digamma by SciPy.
+
+    Left of -1/2 SciPy loses digits near poles, or steps up to 0 one by one. There it is reflected
+    twice (DLMF 5.15.6): the pole of psi_n(r) is the only one, at the distance r from the next
+    integer,
 
         psi_n(x) = psi_n(r) + (-1)^n (psi_n(1 - x) - psi_n(1 - r)).
     """
@@ -155,8 +157,8 @@ trigamma: Elementwise = Elementwise(
 
 
 def _of_positive(name: str, slope: Callable[[Any], Any]) -> Elementwise:
-    """A function of `scipy.special`, NaN below 0. Distributions ask for it of positive numbers, and
-    without the formulas for others a loop takes half as long."""
+    """A function of `scipy.special` that is NaN below 0. Distributions need it for positive numbers
+    only. Without the formulas for other numbers a loop takes half as long."""
     function = _scipy(name)
     return Elementwise(
         lambda x: np.where(x >= 0, function(x), np.nan)[()],
@@ -176,11 +178,11 @@ gamma = Elementwise(_scipy("gamma"), lambda out, x: (out * digamma(x),), cost=4 
 
 # ---- the normal distribution and its relatives
 
-_FAR = 12.0  # from where on nothing much is left of a difference
+_FAR = 12.0  # from here on a difference has few digits left
 
 
 def _erfcx_partials(out: Any, x: Any) -> tuple[Any]:
-    """2 x erfcx(x) - 2 / sqrt(pi). Of large x its series, that of erfcx(x) sqrt(pi) = 1/x - 1/(2
+    """2 x erfcx(x) - 2 / sqrt(pi). For large x by the series of erfcx(x) sqrt(pi) = 1/x - 1/(2
     x^3) + 3/(4 x^5) - ... (DLMF 7.12.1), term by term: -1/x^2 + 3/(2 x^4) - 15/(4 x^6) + ..."""
     far = x > _FAR
     q = 1 / where(far, x, x.constant(_FAR))
@@ -204,7 +206,7 @@ erfcinv = Elementwise(
 
 
 def _log_ndtr_partials(out: Any, x: Any) -> tuple[Any]:
-    """The density over the distribution function; left of 0 by what both have as a factor."""
+    """The density over the distribution function. Left of 0 their common factor is cancelled."""
     left = x < 0
     below, above = where(left, x, x.constant(0)), where(left, x.constant(0), x)
     ratio = SQRT_2_OVER_PI / erfcx(below * -SQRT_HALF)
@@ -221,19 +223,19 @@ ndtri = Elementwise(
 
 
 def exprel_slope(value: Any, x: Any) -> Any:
-    """(exp(x) - exprel(x)) / x, of the value exprel(x). Where exp may overflow, exprel(x) (1 - 1 /
-    x) + 1 / x."""
+    """(exp(x) - exprel(x)) / x, where `value` is exprel(x). If exp may overflow, it is exprel(x)
+    (1 - 1 / x) + 1 / x."""
     return _moment(1, x, lambda x: (exp(x) - value) / x, lambda x: value * (1 - 1 / x) + 1 / x)
 
 
 def exprel_bend(value: Any, slope: Any, x: Any) -> Any:
-    """(exp(x) - 2 exprel'(x)) / x, of the value exprel(x) and the slope there."""
+    """(exp(x) - 2 exprel'(x)) / x, where `value` is exprel(x) and `slope` is exprel'(x)."""
     return _moment(2, x, lambda x: (exp(x) - slope * 2) / x, lambda x: value + (1 - slope * 2) / x)
 
 
 def _moment(order: int, x: Any, plain: Any, far: Any) -> Any:
     """A derivative of exprel(x), the integral of s^order exp(s x) over 0 < s < 1. Around 0, where
-    nothing would be left of differences, its series: the sum of x^n / (n! (n + order + 1))."""
+    differences lose their digits, it is the series, the sum of x^n / (n! (n + order + 1))."""
     one, series = x.constant(1), x.constant(0)
     near, large = logical_and(x > -0.5, x < 0.5), x > 2
     small, other = where(near, x, x.constant(0)), where(logical_or(near, large), one, x)
@@ -262,11 +264,12 @@ i1: Elementwise = Elementwise(
 
 
 def _scaled(name: str, order: int, slope: Callable[[Any], Any]) -> Elementwise:
-    """exp(-|x|) I_n(x), whose slope far out is the difference of two numbers that are nearly equal:
-    there it is the value times its logarithm's slope. At 0 it has the kink of |x|."""
+    """exp(-|x|) I_n(x). Far from 0 its slope is a difference of nearly equal numbers, so there it
+    is the value times the slope of its logarithm. At 0 it has the kink of |x|."""
 
     def through(out: Any, x: Any, ct: Any, fallen: Any) -> Any:
-        """Times ct, of which `fallen` is what comes by |x|: out times ct, with the sign of x."""
+        """The slope times ct. `fallen` is the contribution of |x|: out times ct, with the sign of
+        x."""
         series = bessel_log_slopes(order, turn=-1)
         reach = 50.0
         inside = where(logical_and(x <= reach, x >= -reach), x, x.constant(reach))
@@ -295,8 +298,8 @@ rel_entr = Elementwise(
 
 
 def _log_ratio(x: Any, y: Any) -> Any:
-    """log(x / y), by their difference where they are close; where the quotient is out of range, by
-    the difference of logarithms. Its slopes are 1 / x and -1 / y."""
+    """log(x / y). By their difference if they are close, and by the difference of logarithms if the
+    quotient is out of range. Its slopes are 1 / x and -1 / y."""
     close = logical_and(x > y * 0.5, x < y * 2)
     share = where(close, (x - y) / where(close, y, y.constant(1)), x.constant(0))
     quotient = x / y
@@ -316,8 +319,9 @@ kl_div = Elementwise(
 
 
 def _x_log(name: str, scalar: str, logarithm: Any, argument: Callable[[Any], Any]) -> Elementwise:
-    """x * log(...), which is 0 for x = 0 whatever the logarithm is: its slope along y too, where
-    that would be 0 / 0. Elsewhere it has to be the quotient, which has a derivative along x."""
+    """x * log(...). For x = 0 it is 0, even if the logarithm is infinite, and so is its slope along
+    y where that is 0 / 0. Elsewhere the slope has to be the quotient, which has a derivative along
+    x."""
 
     def along_y(ct: Any, x: Any, y: Any) -> Any:
         slope = x / argument(y)
@@ -347,14 +351,14 @@ xlog1py = _x_log(
 
 
 def _cast(text: str, outs: Any, call: Call) -> list[str]:
-    """A function of floats, whose result is of the operand's dtype."""
+    """The NumPy source of a function that returns float64, with the result cast to its dtype."""
     dtype = call.out.dtype
     return [f"{outs[0]} = {text}{'' if dtype == np.float64 else f'.astype({dtype_called(dtype)})'}"]
 
 
 @parametric
 class BesselI(Parametric):
-    """The modified Bessel function of the first kind I_n; `scaled`, it is times exp(-|x|).
+    """The modified Bessel function of the first kind I_n, times exp(-|x|) if `scaled`.
 
     I_n' = (I_(n-1) + I_(n+1)) / 2, which doesn't divide by x.
     """
@@ -366,7 +370,7 @@ class BesselI(Parametric):
     cores = 0
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        sized = f"{xs[0]} * (abs({xs[0]}) >= 2.3e-308)"  # of smaller numbers it is NaN
+        sized = f"{xs[0]} * (abs({xs[0]}) >= 2.3e-308)"  # SciPy returns NaN for smaller numbers
         return _cast(f"scipy.special.iv{'e' * self.scaled}({self.order}, {sized})", outs, call)
 
     def evaluate(self, *xs: Any) -> Any:
@@ -389,7 +393,8 @@ class BesselI(Parametric):
 
 
 def _bessel_i(order: int, scaled: bool) -> Any:
-    """The function that has a kernel, if one has: SciPy's for any order is 0 near 0."""
+    """I_n as a primitive with a kernel, if there is one. SciPy's function for any order is 0 near
+    0."""
     known = {(0, False): i0, (1, False): i1, (0, True): i0e, (1, True): i1e}
     return known.get((order, scaled), BesselI(order, scaled))
 
@@ -420,7 +425,7 @@ class Polygamma(Parametric):
 
 
 def polygamma(order: int, x: Any) -> Any:
-    """The derivative of digamma of this order, by the function that has a kernel, if one has."""
+    """The derivative of digamma of this order, as a primitive with a kernel, if there is one."""
     return {0: digamma, 1: trigamma}.get(order, Polygamma(order))(x)
 
 
@@ -428,8 +433,8 @@ def polygamma(order: int, x: Any) -> Any:
 
 
 def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """The logistic function of the difference; a half each for two equal infinities, which have
-    none."""
+    """The logistic function of the difference. Equal infinities, which have no difference, get a
+    half each."""
     half = Literal(x.dtype.type(0.5))
     tie = logical_and(x.equals(y), isinf(x))
     return where(tie, half, expit(x - y)), where(tie, half, expit(y - x))

@@ -1,8 +1,9 @@
-"""Bessel functions and their relatives: of Airy, Kelvin, Struve and Mathieu, and parabolic
-cylinder functions.
+"""Bessel functions and their relatives: of Airy, Kelvin, Struve and Mathieu, and parabolic cylinder
+functions.
 
-Slopes are sums of neighbours in the order, which don't divide by x (DLMF 10.6.1, 10.29.1), or come
-of the differential equation. No derivative is known to SciPy in the order, which is refused.
+Slopes are sums of the functions of neighbouring orders, which don't divide by x (DLMF 10.6.1,
+10.29.1), or follow from the differential equation. SciPy has no derivative with respect to the
+order, so that is refused.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def _named(name: str) -> Any:
 def _cylinder(
     name: str, below: int, above: int, scaled: Callable[[Any, Any], Any] | None = None
 ) -> SciPys:
-    """C_v' = (below C_(v-1) + above C_(v+1)) / 2 = v / x C_v + above C_(v+1), and what its scale
-    adds."""
+    """C_v' = (below C_(v-1) + above C_(v+1)) / 2 = v / x C_v + above C_(v+1), plus the slope of the
+    scale."""
 
     def partials(out: Any, v: Any, x: Any) -> Any:
         if x.dtype.kind != "c":  # orders are real
@@ -55,7 +56,7 @@ def _cylinder(
             of = {"iv": _near_0, "ive": _at_0}.get(name, of)
         upper = of(v + 1, x) * above
         slope = (of(v - 1, x) * below + upper) * 0.5
-        if x.dtype.kind != "c":  # where v - 1 has lost the digits of v
+        if x.dtype.kind != "c":  # where v - 1 loses the digits of v
             small = logical_and(logical_and(v < 0.5, v > -0.5), not_equal(x, x.constant(0)))
             slope = where(small, v / where(small, x, x.constant(1)) * out + upper, slope)
         if scaled is None:
@@ -64,12 +65,13 @@ def _cylinder(
         turn = {"ive": -1, "kve": 1}[name]
         return ORDER, slope if x.dtype.kind == "c" else _far_out(turn, out, v, x, slope)
 
-    # What SciPy scales with the real or the imaginary part has no complex derivative.
+    # A function that SciPy scales by the real or the imaginary part has no complex derivative.
     return SciPys(name, partials, of_complex=name in ("jv", "yv", "iv", "kv", "kve"))
 
 
 def _near_0(v: Any, x: Any) -> Any:
-    """I_v(x), of which SciPy says 0 where its square would be: there (x / 2)^v / Gamma(v + 1)."""
+    """I_v(x). Where its square would underflow SciPy returns 0, so there it is
+    (x / 2)^v / Gamma(v + 1)."""
     small = logical_and(logical_and(x > 0, x < 1e-20), v > 0)
     low, high = where(small, x, x.constant(1)), where(small, x.constant(1), x)
     leading = power(low * 0.5, v) * _named("rgamma")(v + 1)
@@ -77,7 +79,7 @@ def _near_0(v: Any, x: Any) -> Any:
 
 
 def _at_0(v: Any, x: Any) -> Any:
-    """exp(-|x|) I_v(x), of which SciPy has NaN at 0 where it is infinite."""
+    """exp(-|x|) I_v(x). At 0 SciPy returns NaN where it is infinite."""
     zero, one = x.equals(0), x.constant(1)
     return where(zero, _named("iv")(v, where(zero, x, one)), _named("ive")(v, where(zero, one, x)))
 
@@ -88,9 +90,9 @@ _DEBYE = 13
 
 
 def _far_out(turn: int, out: Any, v: Any, x: Any, slope: Any) -> Any:
-    """The slope of exp(x) K_v(x), or with `turn=-1` of exp(-x) I_v(x): far out, where the sum
-    cancels, the value times its logarithm's slope, of Debye's expansions (DLMF 10.41.3, 10.41.4).
-    Where v < 0, another part of I_v(x) is nothing beside them if x exceeds v^2."""
+    """The slope of exp(x) K_v(x), or with `turn=-1` of exp(-x) I_v(x). Far from 0, where the sum
+    cancels, it is the value times the slope of its logarithm, by Debye's expansions (DLMF 10.41.3,
+    10.41.4). For v < 0 the other part of I_v(x) is negligible there if x exceeds v^2."""
     far = logical_and(x > 50.0, logical_or(v >= 0, x > v * v))
     x = where(far, x, x.constant(100))
     v = where(far, v, x.constant(0))
@@ -126,7 +128,7 @@ y1: SciPys = SciPys("y1", lambda out, x: ((y0(x) - _at(yv, 2, x)) * 0.5,))
 
 
 def _second(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
-    """K_0 and K_1, which have kernels; K_1' = -K_0 - K_1 / x (DLMF 10.29.2), where nothing
+    """K_0 or K_1, which have kernels; K_1' = -K_0 - K_1 / x (DLMF 10.29.2), where nothing
     cancels."""
     return InDouble(
         _scipy(name),
@@ -142,7 +144,7 @@ k1: Elementwise = _second("k1", lambda out, x: -(k0(x) + out / x))
 
 
 def _scaled(name: str, order: int, slope: Callable[[Any, Any], Any]) -> Elementwise:
-    """exp(x) K_n(x), whose slope far out is the difference of two numbers that are nearly equal."""
+    """exp(x) K_n(x). Far from 0 its slope is a difference of nearly equal numbers."""
 
     def far(out: Any, x: Any) -> Any:
         series = bessel_log_slopes(order)
@@ -156,7 +158,7 @@ k1e: Elementwise = _scaled("k1e", 1, lambda out, x: out - (k0e(x) + out / x))
 
 
 def _hankel(name: str, turn: complex) -> SciPys:
-    """J + i Y and J - i Y, of complex numbers; scaled, times exp(turn z)."""
+    """J + i Y or J - i Y, for complex numbers; if scaled, times exp(turn z)."""
 
     def partials(out: Any, v: Any, z: Any) -> Any:
         of = _named(name)
@@ -173,7 +175,7 @@ hankel1e, hankel2e = _hankel("hankel1e", -1j), _hankel("hankel2e", 1j)
 
 
 def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
-    """The function, and its derivative, for which the same holds."""
+    """A spherical Bessel function or its derivative, for which the same formula holds."""
 
     def of_neighbours(of: Callable[[Any, Any], Any], n: Any, x: Any) -> Any:
         m = as_real(n, x)
@@ -197,8 +199,8 @@ def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
 
 
 def _tiny(n: Any, x: Any) -> Any:
-    """i_n(x), of which SciPy has nothing for the smallest x: there its series (DLMF 10.53.3),
-    x^n / (2n+1)!! (1 + x^2 / (4n+6))."""
+    """i_n(x). For the smallest x, where SciPy fails, by its series (DLMF 10.53.3), x^n / (2n+1)!!
+    (1 + x^2 / (4n+6))."""
     small = logical_and(logical_and(x < 1e-100, x > -1e-100), x.equals(0).equals(False))
     low, high = where(small, x, x.constant(1)), where(small, x.constant(1), x)
     m = as_real(n, x)
@@ -221,7 +223,8 @@ kei = SciPys("kei", lambda out, x: (keip(x),))
 
 
 def _kelvin_series(part: int) -> list[float]:
-    """The second derivative of the sum of (i x^2 / 4)^k / k!^2, the real or the imaginary part."""
+    """The series of the second derivative of sum of (i x^2 / 4)^k / k!^2, its real or imaginary
+    part."""
     series = [0.0] * 30
     for k in range(1, 15):
         if k % 2 == part:
@@ -231,7 +234,7 @@ def _kelvin_series(part: int) -> list[float]:
 
 
 def _kelvin_slope(part: int, x: Any, formula: Callable[[Any], Any]) -> tuple[Any]:
-    """Around 0 its series, in which nothing cancels."""
+    """The slope of a Kelvin function. Around 0 by its series, in which nothing cancels."""
     return (near(x, 2.0, _kelvin_series(part), formula),)
 
 
@@ -254,8 +257,8 @@ airy_3: SciPys = SciPys("airy_3", lambda out, x: (x * airy_2(x),), "airy({0})[3]
 
 
 def _scaled_airy(number: int, turn: int, slope: Callable[[Any, Any], Any]) -> SciPys:
-    """A scaled Airy function, or derivative of one, whose slope far out is the difference of two
-    numbers that are nearly equal: there it is the value times its logarithm's slope."""
+    """A scaled Airy function, or its derivative. Far from 0 its slope is a difference of nearly
+    equal numbers, so there it is the value times the slope of its logarithm."""
 
     def partials(out: Any, x: Any) -> tuple[Any]:
         series = airy_log_slopes(number % 2 == 1, turn)
@@ -275,7 +278,7 @@ airye_3: SciPys = _scaled_airy(3, 1, lambda out, x: x * airye_2(x) - _root(x) * 
 
 
 def _itairy_partials(out: Any, x: Any) -> tuple[Any]:
-    """Ai(x), which has underflown long before SciPy says NaN."""
+    """Ai(x), which is 0 where SciPy returns NaN: it has underflowed long before."""
     far = x > 1e5
     return (where(far, x.constant(0), airy_0(where(far, x.constant(0), x))),)
 
@@ -321,8 +324,8 @@ besselpoly: SciPys = SciPys(
 
 
 def _struve(name: str, above: int) -> SciPys:
-    """H_v' = H_(v-1) - v / x H_v, or by H_(v+1) for small v; around 0 the mean of both, in which
-    v / x isn't (DLMF 11.4.23, 11.4.25, 11.4.27)."""
+    """H_v' = H_(v-1) - v / x H_v, or by H_(v+1) for small v. Around 0 it is the mean of both, which
+    doesn't contain v / x (DLMF 11.4.23, 11.4.25, 11.4.27)."""
 
     def partials(out: Any, v: Any, x: Any) -> Any:
         of, rgamma = _named(name), _named("rgamma")

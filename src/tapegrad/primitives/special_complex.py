@@ -1,8 +1,8 @@
-"""Functions of `scipy.special` of complex numbers that have other rules, or other kernels, than
-those of real ones.
+"""Functions of `scipy.special` for complex numbers, where rules or kernels differ from the real
+ones.
 
-They are differentiated where they are analytic. SciPy has digamma's derivative of real numbers
-alone, so second derivatives of what is made of gamma are an error.
+They are differentiated where they are analytic. SciPy has the derivative of digamma for real
+numbers only, so second derivatives of functions made of gamma are an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tapegrad.primitives.special import TWO_OVER_SQRT_PI
 
 
 def _of_complex(name: str, partials: Any) -> SciPys:
-    """It has a name of its own: the same one is that of the function of real numbers."""
+    """A primitive for complex numbers, with a name of its own: the plain name is the real
+    primitive's."""
     return SciPys(f"{name}_of_complex", partials, name, of_complex=True)
 
 
@@ -35,7 +36,7 @@ xlog1py = _of_complex(
     "xlog1py", lambda out, x, y: (log1p(y), where(x.equals(0), x.constant(0), x / (y + 1)))
 )
 
-# By the names that SciPy has for them.
+# By SciPy's names.
 OF_COMPLEX: dict[str, SciPys] = {
     p.name.removesuffix("_of_complex"): p
     for p in (digamma, gamma, loggamma, rgamma, erfcx, log_ndtr, spence, xlogy, xlog1py)

@@ -1,7 +1,7 @@
 """Distribution functions of `scipy.special`, their complements and their inverses.
 
-A row of a table is a function, with its slopes as functions of the same arguments; an inverse
-names the function, and has its slopes of the implicit function theorem: of F(x, y) = p
+A row of a table is a function and its slopes, which are functions of the same arguments. A row of
+an inverse names the function. Its slopes follow from the implicit function theorem: for F(x, y) = p
 
     dx/dp = 1 / F_x,    dx/dy = -F_y / F_x.
 """
@@ -54,8 +54,8 @@ def _negative(slope: Any) -> Any:
     return slope if slope is None or isinstance(slope, Missing) else -slope
 
 
-LARGE = {"p": 0.5, "x": 0.5, "n": 4}  # where shapes aren't small, with 2 for others
-SEARCHED = 1e100  # how far SciPy searches for parameters
+LARGE = {"p": 0.5, "x": 0.5, "n": 4}  # stand-ins where shapes are small; 2 for other arguments
+SEARCHED = 1e100  # SciPy's limit in a search for parameters
 
 
 def _function(name: str, slopes: Slopes, complement: bool = False) -> SciPys:
@@ -70,8 +70,8 @@ def _function(name: str, slopes: Slopes, complement: bool = False) -> SciPys:
 def _inverse_slopes(
     x: Any, steep: Callable[[Any], Any], rate: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """1 / F_x, as x / (F_x x); and what F_y is multiplied with, which is 0 for x = 0. Each is asked
-    for where it is a number."""
+    """1 / F_x, computed as x / (F_x x), and the factor of F_y, which is 0 for x = 0. Each is used
+    only where it is finite."""
     end, zero, half = x.equals(0), x.constant(0), x.constant(0.5)
     inverse = where(end, zero, x / rate(where(end, half, x)))
     known = logical_and(end, logical_not(steep(x).equals(math.inf)))
@@ -88,10 +88,13 @@ def _inverse(
     least: float = 1e-100,
     rate: Callable[..., Any] | None = None,
 ) -> SciPys:
-    """The inverse: `arguments` are those of the function, `given` those of the inverse, of which
-    "p" is the probability, if no argument of the function is. Where SciPy has searched for it
-    from 0, or from `least`, to `searched`, and stays at one of them, the slopes are 0. `rate` is
-    F_x x, where x may be so small that F_x has no square."""
+    """The inverse of a function.
+
+    `arguments` are those of the function, `given` those of the inverse. One of `given` is the
+    probability: "p", unless the function has an argument of that name. If SciPy's search from 0, or
+    from `least`, to `searched` ends at one of these, the slopes are 0. `rate` is F_x x, for x so
+    small that F_x overflows when squared.
+    """
     names, own = arguments.split(), given.split()
     (solved,) = set(names) - set(own)
     (p,) = set(own) - set(names)
@@ -150,7 +153,7 @@ def _inverse(
 
 
 def gdtr_slopes(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
-    """P(b, u), u = a x."""
+    """P(b, u), where u = a x."""
     u, rate, one = a * x, gdtr_rate(a, b, x), x.constant(1)
     along_b, _ = gammainc_slopes(b, u)
 
@@ -177,7 +180,7 @@ def chdtr_rate(v: Any, x: Any) -> Any:
 
 
 def pdtr_slopes(k: Any, m: Any) -> tuple[Any, Any]:
-    """1 - P(k + 1, m), for any k."""
+    """1 - P(k + 1, m), for real k."""
     along_k, density = gammainc_slopes(k + 1, m)
     return -along_k, -density
 
@@ -208,7 +211,7 @@ pdtrik = _inverse("pdtrik", pdtr_slopes, "k m", "p m", searched=SEARCHED)
 
 
 def bdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    """1 - I_p(k + 1, n - k), for any k and n."""
+    """1 - I_p(k + 1, n - k), for real k and n."""
     along_a, along_b, density = betainc_slopes(k + 1, n - k, p)
     return along_b - along_a, -along_b, -density
 
@@ -219,7 +222,7 @@ def bdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 def nbdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    """I_p(n, k + 1), for any k and n."""
+    """I_p(n, k + 1), for real k and n."""
     along_n, along_k, density = betainc_slopes(n, k + 1, p)
     return along_k, along_n, density
 
@@ -229,8 +232,9 @@ def nbdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 def _of_odds(a: Any, b: Any, d: Any) -> tuple[Any, Any, Any]:
-    """The slopes of I_u(a, b), u / (1 - u) = a / b exp(d), in a, b and d. Of a or b next to 0,
-    where the density has a zero, by those of I_u(a, b) at fixed u, or 1 - u, which is smaller."""
+    """The slopes of I_u(a, b), where u / (1 - u) = a / b exp(d), in a, b and d. For a or b near 0,
+    where the density has a zero, by the slopes of I_u(a, b) at fixed u or at fixed 1 - u, whichever
+    is smaller."""
     rise, one = d + _named("log")(a / b), a.constant(1)
     few = logical_and(logical_or(a < 1e-2, b < 1e-2), logical_and(rise > -690, rise < 690))
     many = where(few, one, a), where(few, one, b), d
@@ -255,7 +259,7 @@ def _of_odds(a: Any, b: Any, d: Any) -> tuple[Any, Any, Any]:
 
 
 def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
-    """I_u(n / 2, d / 2), u = n x / (d + n x)."""
+    """I_u(n / 2, d / 2), where u = n x / (d + n x)."""
     along_n, along_d, rate = _of_odds(n * 0.5, d * 0.5, _named("log")(x))
     return along_n * 0.5, along_d * 0.5, rate / x
 
@@ -265,8 +269,8 @@ def fdtr_rate(n: Any, d: Any, x: Any) -> Any:
 
 
 def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:
-    """1/2 + sign(t)/2 I_y(1/2, v/2), y = t^2 / (v + t^2). Where t has no square, the slope in v is
-    t times that of the density at 0."""
+    """1/2 + sign(t)/2 I_y(1/2, v/2), where y = t^2 / (v + t^2). Where t^2 underflows, the slope in
+    v is t times that of the density at 0."""
     tiny = logical_and(t < 1e-100, t > -1e-100)
     seen, half, b = where(tiny, t.constant(1e-100), t), t.constant(0.5), v * 0.5
     d = _named("log")(sign(seen) * seen) * 2
@@ -282,8 +286,8 @@ def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:
 
 
 def _inverse_beta(name: str, other: str) -> SciPys:
-    """The x of p = I_x(a, b), or of p = 1 - I_x(a, b). Beside 1 the slopes are those of 1 - x, of
-    which the other function is the inverse: x itself has too few digits there."""
+    """The x of p = I_x(a, b), or of p = 1 - I_x(a, b). Near 1, where x has too few digits, the
+    slopes are computed from 1 - x, the inverse of the other function."""
 
     sign = 1.0 if name == "betaincinv" else -1.0
 
@@ -336,12 +340,14 @@ stdtrit = _inverse("stdtrit", stdtr_slopes, "v t", "v p")
 
 
 def _chi_density(x: Any, v: Any, c: Any) -> Any:
-    """With z = sqrt(c x) and f = 0F1, that of the central distribution as a factor, and
+    """The density of the noncentral chi-squared distribution. With z = sqrt(c x) and f = 0F1 it is
 
         exp(-(x + c)/2) (x/c)^(v/4 - 1/2) I_(v/2-1)(z) / 2
-            = exp(-x/2) (x/2)^(v/2-1) / Gamma(v/2) exp(-c/2) f(v/2, z^2/4) / 2,
+            = exp(-x/2) (x/2)^(v/2-1) / Gamma(v/2) exp(-c/2) f(v/2, z^2/4) / 2.
 
-    which is taken where z is small; I_v(z) of large z by its series (DLMF 10.40.1)."""
+    The second form, with the density of the central distribution as a factor, is used for small z.
+    For large z I_v(z) is its series (DLMF 10.40.1).
+    """
     sqrt, one = _named("sqrt"), x.constant(1)
     a = v * 0.5
     small = sqrt(x) * sqrt(c) < 1
@@ -358,7 +364,8 @@ def _chi_density(x: Any, v: Any, c: Any) -> Any:
 
 
 def chndtr_slopes(x: Any, v: Any, c: Any) -> tuple[Any, Any, Any]:
-    """The slope along c is minus the density for v + 2."""
+    """The slopes of the noncentral chi-squared distribution. Along c it is minus the density for
+    v + 2."""
     freedom = Missing("the degrees of freedom")
     return _chi_density(x, v, c), freedom, -_chi_density(x, v + 2, c)
 
@@ -393,7 +400,7 @@ ndtri_exp = SciPys("ndtri_exp", lambda out, y: (1 / _log_ndtr_partials(y, out)[0
 
 
 def _tukey_partials(out: Any, x: Any, shape: Any) -> tuple[Any, Any]:
-    """By the implicit function theorem; 0 outside of the support."""
+    """The slopes by the implicit function theorem; 0 outside of the support."""
     boxcox, zero = _named("boxcox"), out.constant(0)
     outside = logical_or(out <= 0, out >= 1)
     out, shape = where(outside, out.constant(0.5), out), where(outside, out.constant(1), shape)
@@ -409,7 +416,7 @@ tklmbda = SciPys("tklmbda", _tukey_partials)
 
 
 def _kolmogorov_slope(x: Any) -> Any:
-    """-8 x (sum of (-1)^(k-1) k^2 exp(-2 k^2 x^2)); where x is small, of the theta function's other
+    """-8 x (sum of (-1)^(k-1) k^2 exp(-2 k^2 x^2)). For small x by the theta function's other
     series (DLMF 20.7.32)."""
     small = x < 1
     far, close = where(small, x.constant(1), x), where(small, x, x.constant(1))

@@ -1,4 +1,5 @@
-"""Functions of `scipy.special` of powers and logarithms, of angles in degrees, and Lambert's."""
+"""Functions of `scipy.special`: powers, logarithms, angles in degrees, Lambert's and Wright's
+functions."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ from tapegrad.primitives.stated import stated
 
 
 def _along_power(y: Any, p: Any) -> tuple[Any, Any]:
-    """The slope and the second derivative of y exprel(p y) along p, y = log(x); of y that is
-    minus infinity those of -1 / p."""
+    """The slope and the second derivative of y exprel(p y) along p, where y = log(x). For y = -inf
+    they are those of -1 / p."""
     at_0 = y.equals(y.constant(-math.inf))
     inner = where(at_0, y.constant(0), y)
     u, square = inner * p, inner * inner
@@ -51,7 +52,8 @@ def _along_power(y: Any, p: Any) -> tuple[Any, Any]:
 
 
 def _box_and_cox(x: Any, p: Any, logarithm: Any, times: Any) -> tuple[Any, Any]:
-    """Along x and along p; along both the product of the first one and the logarithm."""
+    """Box and Cox's transform along x and along p. The mixed derivative is the product of the first
+    one and the logarithm."""
     along_x = exp(times(p - 1, x))
     slope, bend = _along_power(logarithm(x), p)
     return along_x, stated(slope, (x, times(along_x, x)), (p, bend))
@@ -70,8 +72,9 @@ _SLOPE = [(-1.0) ** k * k / (k + 1) for k in range(1, 25)]  # of log(1 + u) / u
 
 
 def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
-    """Of f = (1 + u)^(1/p), u = p y. Its logarithm is y g(u), g(u) = log(1 + u) / u, whose slope
-    around u = 0 is a series; elsewhere f (y / (1 + u) - log(1 + u) / p) / p."""
+    """The partials of f = (1 + u)^(1/p), where u = p y. Its logarithm is y g(u) with g(u) =
+    log(1 + u) / u. Around u = 0 the slope of g is a series; elsewhere the slope along p is f
+    (y / (1 + u) - log(1 + u) / p) / p."""
     u, one, zero = p * y, y.constant(1), y.constant(0)
     rest, moved, _ = _of_one_more(y, p)
     small = logical_and(u < 0.2, u > -0.2)
@@ -82,13 +85,13 @@ def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
     _, share, logarithm = _of_one_more(where(small, one, y), far_p)
     apart = power * ((share - logarithm / far_p) / far_p)
     along_p, slope = where(small, power * near_y * near_y * series, apart), power * rest
-    bend = slope * (rest * (1 - p))  # of the product's rule nothing would be left for p next to 1
+    bend = slope * (rest * (1 - p))  # the product rule would lose all digits for p near 1
     return stated(slope, (y, bend), (p, along_p * rest - slope * moved)), along_p
 
 
 def _of_one_more(y: Any, p: Any) -> tuple[Any, Any, Any]:
-    """1 / (1 + u), y / (1 + u) and log(1 + u), u = p y, which may overflow; their slopes are
-    products of which none does."""
+    """1 / (1 + u), y / (1 + u) and log(1 + u), where u = p y may overflow. Their slopes are
+    products of these, none of which overflows."""
     u, one = p * y, y.constant(1)
     lost = isinf(u)
     rest, share, logarithm = 1 / (1 + u), y / (1 + u), log1p(where(lost, one, u))
@@ -138,7 +141,7 @@ lambertw = SciPys(
 
 
 def _omega_partials(out: Any, x: Any) -> tuple[Any]:
-    """w / (1 + w), and of large w 1 / (1 + 1 / w), of whose slope something is left."""
+    """w / (1 + w). For large w it is 1 / (1 + 1 / w), whose slope keeps its digits."""
     if x.dtype.kind == "c":
         return (out / (1 + out),)
     large, one = out > 1, x.constant(1)

@@ -43,8 +43,8 @@ def _named(name: str) -> Any:
 
 
 def _rgamma_slope(x: Any) -> Any:
-    """-digamma(x) / Gamma(x). On the left, where Gamma has poles, the slope of what 1 / Gamma(x) is
-    by reflection (DLMF 5.5.3): Gamma(1-x) sin(pi x) / pi."""
+    """-digamma(x) / Gamma(x). On the left, where Gamma has poles, it is the slope of 1 / Gamma(x) =
+    Gamma(1-x) sin(pi x) / pi, by reflection (DLMF 5.5.3)."""
     left = x < 0.5
     right, other = where(left, x.constant(1), x), 1 - where(left, x, x.constant(0))
     angle = (1 - other - rint((1 - other) * 0.5) * 2) * math.pi
@@ -58,12 +58,13 @@ round_ = SciPys("round")
 
 
 def _inside(x: Any) -> Any:
-    """Where Gamma(x) is neither 0 nor infinite, but for its poles."""
+    """Where Gamma(x) neither underflows nor overflows, apart from its poles."""
     return logical_and(x > -150.0, x < 150.0)
 
 
 def _sine_and_cosine(x: Any) -> tuple[Any, Any]:
-    """sin(pi x) and cos(pi x), by the distance from the next integer: to the last digit near it."""
+    """sin(pi x) and cos(pi x), by the distance from the nearest integer: right to the last digit
+    near it."""
     whole = rint(x)
     half = whole * 0.5
     sign = where(half.equals(rint(half)), x.constant(1), x.constant(-1))
@@ -78,7 +79,8 @@ def _nearer(x: Any, y: Any) -> Any:
 
 
 def _poch_partials(out: Any, z: Any, m: Any) -> tuple[Any, Any]:
-    """Gamma(z + m) / Gamma(z), whose slope near a pole of Gamma(z) is that of 1 / Gamma(z)."""
+    """The slopes of Gamma(z + m) / Gamma(z). Near a pole of Gamma(z) by the slope of 1 /
+    Gamma(z)."""
     s = z + m
     apart = logical_and(_nearer(z, s), logical_and(_inside(z), _inside(s)))
     low, high = where(apart, z, z.constant(1)), where(apart, s, z.constant(1))
@@ -91,8 +93,9 @@ poch = SciPys("poch", _poch_partials)
 
 
 def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """digamma(x) - digamma(x + y), and the same for y. Of betaln(x, x) they are one, to which that
-    of both comes by duplication (DLMF 5.5.8): their second derivatives nearly cancel."""
+    """digamma(x) - digamma(x + y), and the same for y. For betaln(x, x) the derivative along both
+    operands is computed by duplication (DLMF 5.5.8), since their second derivatives nearly
+    cancel."""
     if x.operand is y.operand:
         return -(digamma_rise(x, x.constant(0.5)) + 2 * math.log(2)), None
     return -digamma_rise(x, y), -digamma_rise(y, x)
@@ -103,7 +106,7 @@ beta = SciPys("beta", lambda out, *xs: BetaDerivative((0, 0)).partials(out, *xs)
 
 
 def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
-    """The same of binom(n, k), 0 <= k <= n."""
+    """binom(n, k) for 0 <= k <= n, right to the last digits for large n too."""
     least = where(k < n - k, k, n - k)
     known = logical_and(logical_and(least >= 0, least < 100.0), n > 1000.0)
     small, large = where(known, least, n.constant(1)), where(known, n, n.constant(2))
@@ -111,8 +114,9 @@ def _accurate_binom(out: Any, n: Any, k: Any) -> Any:
 
 
 def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
-    """1 / ((n+1) B(n-k+1, k+1)). Outside of 0 <= k <= n gamma functions are reflected (DLMF 5.5.3):
-    sines, times a binomial coefficient or a beta function inside."""
+    """The slopes of binom(n, k) = 1 / ((n+1) B(n-k+1, k+1)). Outside of 0 <= k <= n gamma functions
+    are reflected (DLMF 5.5.3): it is sines times a binomial coefficient or a beta function of
+    operands inside."""
     rest, one, zero = n - k + 1, n.constant(1), n.constant(0)
     left, low, short = n < -0.5, k < -0.5, rest < 0.5
     beyond = logical_and(short, logical_not(left))  # sin(pi (k-n)) / pi times B(n+1, k-n)
@@ -125,7 +129,7 @@ def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
 
     out_of = logical_or(beyond, before)
     p, q = where(out_of, n, one), where(out_of, swapped, n.constant(2))
-    d = where(before, -k, q - p)  # of n less k nothing small is left
+    d = where(before, -k, q - p)  # n - k loses small numbers
     (wave, turn), size = _sine_and_cosine(d), BetaDerivative((0, 0))(p + 1, d)
     wave = wave * (1 / math.pi)
     outside_n = size * (wave * digamma_rise(d, p + 1 - d) - turn)
@@ -185,8 +189,8 @@ binom = SciPys("binom", _binom_partials)
 
 @parametric
 class ParameterSlope(ByPartials):
-    """A derivative of the function `of` in its first parameters, of these `orders`:
-    of P(a, x), I_x(a, b) or zeta(s, q) (see `incomplete`)."""
+    """A derivative of the function `of` in its first parameters, of these `orders`. The functions
+    are P(a, x), I_x(a, b) and zeta(s, q) (see `incomplete`)."""
 
     of: str
     orders: tuple[int, ...]
@@ -207,7 +211,7 @@ class ParameterSlope(ByPartials):
 
 
 def slope_in_parameters(of: str, orders: tuple[int, ...], *xs: Any) -> Any:
-    """That, where none is asked for too: the function."""
+    """`ParameterSlope` for these orders; the function itself if they are all 0."""
     return ParameterSlope(of, orders)(*xs) if any(orders) else _named(of)(*xs)
 
 
@@ -223,13 +227,13 @@ def _bell(first: Any, others: Any, order: int) -> Any:
 
 @parametric
 class _Density(ByPartials):
-    """A density at the last operand, of which powers are taken away: its slopes along that operand
-    are numbers, where the product with 1 / x is 0 times infinity."""
+    """A density at the last operand, divided by powers of it. So its slopes along that operand are
+    finite where the product with 1 / x is 0 * inf."""
 
 
 def _term(count: Any, density: _Density, *xs: Any) -> Any:
-    """The product, which is 0 where the first one is, to each order along the last operand, though
-    the density is infinite there. Along the parameter the slope is the density."""
+    """A product that is 0 where its first factor is, for each order along the last operand,
+    although the density is infinite there. Along the parameter the slope is the density."""
     *parameters, x = xs
     nothing, one = count.equals(0), x.constant(1)
     inner = logical_or(x.equals(0), x.equals(1)).equals(False)
@@ -242,7 +246,7 @@ def _term(count: Any, density: _Density, *xs: Any) -> Any:
 
 @parametric
 class GammaDensity(_Density):
-    """The slope of P(a, x) along x, over x^fall: x^(a-1-fall) exp(-x) / Gamma(a)."""
+    """The slope of P(a, x) along x, divided by x^fall: x^(a-1-fall) exp(-x) / Gamma(a)."""
 
     fall: int
 
@@ -265,7 +269,7 @@ class GammaDensity(_Density):
 
 @parametric
 class BetaDensity(_Density):
-    """The slope of I_x(a, b) along x, over x^i (1-x)^j."""
+    """The slope of I_x(a, b) along x, divided by x^i (1-x)^j."""
 
     i: int
     j: int
@@ -282,7 +286,7 @@ class BetaDensity(_Density):
         ends = logical_or(x.equals(0), x.equals(1))
         inner, nothing = where(ends, x.constant(0.5), x), x.constant(0)
         left, right = a - (1.0 + self.i), b - (1.0 + self.j)
-        high = isinf(out)  # and the slope is that on its side
+        high = isinf(out)  # then only the slope on its side counts
         far, close = (logical_and(high, x.equals(end)) for end in (1, 0))
         half = x.constant(0.5)
         on_left = _term(left, BetaDensity(self.i + 1, self.j), a, b, where(far, half, x))
@@ -325,7 +329,7 @@ def _of_beta_density(orders: tuple[int, ...], a: Any, b: Any, x: Any) -> Any:
 
 
 def _of_zeta(orders: tuple[int, ...], s: Any, q: Any) -> Any:
-    """d/dq d^k/ds^k zeta(s, q), of d/dq zeta(s, q) = -s zeta(s+1, q) (DLMF 25.11.17)."""
+    """d/dq d^k/ds^k zeta(s, q), from d/dq zeta(s, q) = -s zeta(s+1, q) (DLMF 25.11.17)."""
     (k,) = orders
     found = -(s * slope_in_parameters("zeta", (k,), s + 1, q))
     return found - slope_in_parameters("zeta", (k - 1,), s + 1, q) * k if k else found
@@ -365,9 +369,10 @@ zeta = SciPys("zeta", lambda out, s, q: (ParameterSlope("zeta", (1,))(s, q), _of
 
 
 def _riemann_partials(out: Any, s: Any) -> tuple[Any]:
-    """By the series; far left of 0 that of 1 - s, by the reflection formula (DLMF 25.4.1):
-    zeta(s) = 2 (2 pi)^(s-1) sin(pi s / 2) Gamma(1-s) zeta(1-s), and the factor without the sine
-    by duplication (DLMF 5.5.5), pi^(-z/2) Gamma(z/2) of z = 1 - s times that of z + 1."""
+    """The slope by the series. Far left of 0 it is computed from 1 - s, by the reflection formula
+    (DLMF 25.4.1): zeta(s) = 2 (2 pi)^(s-1) sin(pi s / 2) Gamma(1-s) zeta(1-s). The factor without
+    the sine is, by duplication (DLMF 5.5.5), pi^(-z/2) Gamma(z/2) for z = 1 - s times that for
+    z + 1."""
     one = s.constant(1)
     left = s < -1
     right, other = where(left, s.constant(2), s), 1 - where(left, s, s.constant(-2))

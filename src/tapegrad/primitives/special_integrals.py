@@ -1,4 +1,4 @@
-"""Functions that are integrals: exponential, of sine and cosine, of Gauss' function, elliptic."""
+"""Functions that are integrals: exponential, sine, cosine, Gaussian and elliptic integrals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ expn: SciPys = SciPys("expn", _expn_partials)
 
 
 def _over_x(function: Any, x: Any, sign: int) -> tuple[Any]:
-    """sin(x) / x or sinh(x) / x, around 0 by its series, of whose slope something is left."""
+    """sin(x) / x or sinh(x) / x. Around 0 by its series, whose slope keeps its digits."""
     if x.dtype.kind == "c":
         return (ratio(function(x), x, 1),)
     terms = [sign**k / math.factorial(2 * k + 1) for k in range(10)]
@@ -89,7 +89,7 @@ def log1p_over(u: Any) -> Any:
 
 
 def _spence_partials(out: Any, x: Any) -> tuple[Any]:
-    """log(x) / (1 - x); beside 1 by log1p."""
+    """log(x) / (1 - x). Near 1 by log1p."""
     small = x < 0.5
     near_0, near_1 = where(small, x, x.constant(0.25)), where(small, x.constant(1), x)
     return (where(small, log(near_0) / (1 - near_0), -log1p_over(near_1 - 1)),)
@@ -99,7 +99,8 @@ spence = SciPys("spence", _spence_partials)
 
 # ---- of exp(-t^2)
 
-# Far out 1 - 2 x F(x) cancels: it is -u - 3 u^2 - 15 u^3 - ... of u = 1 / (2 x^2) (DLMF 7.12.1).
+# Far from 0, 1 - 2 x F(x) cancels: it is -u - 3 u^2 - 15 u^3 - ... with u = 1 / (2 x^2) (DLMF
+# 7.12.1).
 _DAWSON = [0.0, *itertools.accumulate(range(3, 25, 2), lambda x, k: x * k, initial=-1.0)]
 
 
@@ -124,8 +125,8 @@ _FADDEEVA = [math.prod(range(1, 2 * k, 2)) / 2.0**k for k in range(26)]
 
 
 def _faddeeva_slopes(x: Any, y: Any) -> list[Any]:
-    """The first three derivatives of w at z = x + i y. Far out, where w' = 2 i / sqrt(pi) - 2 z w
-    cancels, those of its series; beside the real line exp(-z^2) comes to that."""
+    """The first three derivatives of w at z = x + i y. Far from 0, where w' = 2 i / sqrt(pi) - 2 z
+    w cancels, they are those of its series; near the real line those of exp(-z^2) are added."""
     z = cartesian(x, y)
     far = logical_or(x * x > 64, y * y > 64)
     close, away = where(far, z.constant(0.5), z), where(far, z, z.constant(10))
@@ -151,10 +152,10 @@ def _faddeeva_slopes(x: Any, y: Any) -> list[Any]:
 
 
 def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any]:
-    """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); along sigma it is sigma
-    times the second derivative along x, as heat spreads. The slopes along x and gamma hardly change
-    with sigma where that is small: how much is stated, since their formulas would lose it. What is
-    smaller, or 0, changes none of their digits, and isn't divided by."""
+    """Re(w(z)) / (sigma sqrt(2 pi)), where z = (x + i gamma) / (sigma sqrt(2)). The slope along
+    sigma is sigma times the second derivative along x, as in the heat equation. For small sigma the
+    slopes along x and gamma hardly depend on it: this dependence is stated, since their formulas
+    would lose it. A sigma too small to change any digit, or 0, isn't divided by."""
     least = hypot(x, gamma) * 1e-9
     wide = where(sigma < least, least, sigma)
     width = wide * math.sqrt(2)
@@ -188,7 +189,8 @@ def _hypergeometric(a: float, b: float, c: float, m: Any) -> Any:
 
 
 def _ellipk_slope(m: Any) -> Any:
-    """Far below 0, where the hypergeometric function loses digits, (E / (1 - m) - K) / (2 m)."""
+    """Far below 0, where the hypergeometric function loses digits, it is (E / (1 - m) - K) / (2
+    m)."""
     far = m < -2
     near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
     slope = (ellipe(there) / (1 - there) - ellipk(there)) / (there * 2)
@@ -196,7 +198,7 @@ def _ellipk_slope(m: Any) -> Any:
 
 
 def _ellipe_slope(m: Any) -> Any:
-    """(E - K) / (2 m), but for what is near 0."""
+    """(E - K) / (2 m), except near 0."""
     far = logical_or(m < -2, m > 0.5)
     near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
     slope = (ellipe(there) - ellipk(there)) / (there * 2)
@@ -204,7 +206,7 @@ def _ellipe_slope(m: Any) -> Any:
 
 
 def _ellipkm1_partials(out: Any, p: Any) -> tuple[Any]:
-    """-(E - p K) / (2 p (1 - p)): small p are exact so."""
+    """-(E - p K) / (2 p (1 - p)), which is exact for small p."""
     small = p < 0.5
     near_0, near_1 = where(small, p, p.constant(0.25)), where(small, p.constant(1), p)
     slope = (ellipe_of_rest(near_0) - near_0 * ellipkm1(near_0)) / (near_0 * (1 - near_0) * 2)
@@ -217,7 +219,7 @@ ellipkm1: SciPys = SciPys("ellipkm1", _ellipkm1_partials)
 
 
 def _rest_partials(out: Any, p: Any) -> tuple[Any]:
-    """(K - E) / (2 (1 - p)), where p is small."""
+    """(K - E) / (2 (1 - p)), for small p."""
     small = p < 0.5
     near_0, near_1 = where(small, p, p.constant(0.25)), where(small, p.constant(1), p)
     slope = (ellipkm1(near_0) - where(small, out, p.constant(1))) / ((1 - near_0) * 2)
@@ -230,12 +232,13 @@ ellipe_of_rest = SciPys("ellipe_of_rest", _rest_partials, "ellipe(1 - {0})")
 
 
 def _moment(steep: bool, phi: Any, m: Any, sine: Any, cosine: Any, delta: Any) -> Any:
-    """The integral of sin(t)^2 / Delta from 0 to phi, or of sin(t)^2 / Delta^3, which is `steep`;
-    Delta^2 = 1 - m sin(t)^2. Of |phi| < pi/2 by Carlson's integrals (DLMF 19.25.10)
+    """The integral of sin(t)^2 / Delta from 0 to phi, or if `steep` of sin(t)^2 / Delta^3, where
+    Delta^2 = 1 - m sin(t)^2. For |phi| < pi/2 by Carlson's integrals (DLMF 19.25.10)
 
         s^3/3 R_D(c^2, Delta^2, 1),    s^3/3 R_D(c^2, 1, Delta^2),
 
-    in which nothing cancels; for each pi more twice the integral up to pi/2."""
+    in which nothing cancels. Each further pi adds twice the integral up to pi/2.
+    """
     turns, one, zero = rint(phi * (1 / math.pi)), m.constant(1), m.constant(0)
     half = turns * 0.5
     s = where(half.equals(rint(half)), sine, -sine)
@@ -361,8 +364,9 @@ def _elliprf_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
 
 
 def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
-    """(R_F(x, y, z) - x R_D(y, z, x) / 3) / 4. R_D is asked for in units of s, since it underflows
-    or overflows elsewhere. The second derivatives are stated: differences lose their digits."""
+    """(R_F(x, y, z) - x R_D(y, z, x) / 3) / 4. R_D is computed in units of s, since it would
+    underflow or overflow in others. The second derivatives are stated: differences lose their
+    digits."""
     f, s = elliprf(x, y, z), x.constant(1)
     if x.dtype.kind != "c":
         large = stop_gradient(maximum(maximum(x, y), z))
@@ -388,8 +392,9 @@ elliprg = SciPys("elliprg", _elliprg_partials, of_complex=True)
 
 
 def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """R_F(x, y, y). Of negative y, where it is a principal value, by what its closed forms
-    (DLMF 19.2.18 on) solve: 2 (y - x) dR/dx = R - x^(-1/2), 2 (y - x) dR/dy = x^(1/2) / y - R."""
+    """The slopes of R_F(x, y, y). For negative y, where it is a principal value, by the equations
+    of its closed forms (DLMF 19.2.18 on): 2 (y - x) dR/dx = R - x^(-1/2), 2 (y - x) dR/dy =
+    x^(1/2) / y - R."""
     if x.dtype.kind == "c":
         along_x = elliprd(y, y, x) * (-1 / 6)
         return along_x, -((out * 0.5 + x * along_x) / y)
@@ -407,7 +412,7 @@ elliprc = SciPys("elliprc", _elliprc_partials, of_complex=True)
 
 
 def _agm_partials(out: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """pi (a + b) / (4 K), K at 1 - q, q = 4 a b / (a + b)^2 (DLMF 19.8.6)."""
+    """The slopes of pi (a + b) / (4 K), K at 1 - q, where q = 4 a b / (a + b)^2 (DLMF 19.8.6)."""
     both = a + b
     left, right = a / both, b / both
     q = left * right * 4

@@ -1,7 +1,7 @@
 """Hypergeometric functions, orthogonal polynomials and Legendre functions.
 
-Their slopes are the same functions with other parameters; in the parameters themselves none is
-known to SciPy, and that is refused.
+Their slopes are the same functions with other parameters. SciPy has no derivative with respect to
+the parameters themselves, so that is refused.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ hyp0f1: SciPys = SciPys(
 
 
 def _hyp1f1_partials(out: Any, a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
-    """a / b 1F1(a + 1, b + 1, x). At an infinity SciPy's code may never end: for a > 0 the slope is
-    as the value at inf, where both grow as exp(x), and 0 at -inf; for others it is NaN."""
+    """a / b 1F1(a + 1, b + 1, x). At an infinity SciPy's code may not return. For a > 0 the slope
+    there is the value at inf, where both grow as exp(x), and 0 at -inf; for other a it is NaN."""
     nothing, factor = x.constant(0), as_real(a / b, x)
     if x.dtype.kind == "c":
         return PARAMETER, PARAMETER, factor * hyp1f1(a + 1, b + 1, x)
@@ -88,7 +88,8 @@ log_wright_bessel: SciPys = SciPys(
 
 
 def _polynomial(name: str, slope: Callable[..., Any]) -> SciPys:
-    """`slope(below, n, *parameters, x)`: of degree 0 it is 0; `below` is the degree less 1."""
+    """An orthogonal polynomial. `slope(below, n, *parameters, x)` is its slope, 0 for degree 0;
+    `below` is the polynomial of degree n - 1."""
 
     def partials(out: Any, n: Any, *rest: Any) -> Any:
         constant = n.equals(0)
@@ -97,19 +98,20 @@ def _polynomial(name: str, slope: Callable[..., Any]) -> SciPys:
         nothing = rest[-1].constant(0)
         return DEGREE, *[PARAMETER] * (len(rest) - 1), where(constant, nothing, found)
 
-    # SciPy has Hermite's of real numbers alone.
+    # SciPy has Hermite polynomials of real numbers only.
     return SciPys(name, partials, of_complex="hermite" not in name)
 
 
 def _real(x: Any, value: float) -> Any:
-    """A parameter, which is real where `x` isn't, too."""
+    """A parameter, which is real even if `x` isn't."""
     number = x.constant(value)
     return real(number) if x.dtype.kind == "c" else number
 
 
 def _beside_the_pole(n: Any, x: Any, raised: Callable[[Any], Any], same: Any) -> Any:
-    """A slope: left of 0 by functions of the `same` parameters, if the degree isn't whole. Those
-    have a pole at -1, where SciPy loses the digits of `raised` ones."""
+    """A slope. If the degree isn't an integer, left of 0 by functions of the `same` parameters.
+    They have a pole at -1, where SciPy loses the digits of the functions with `raised`
+    parameters."""
     if x.dtype.kind == "c":
         return raised(x)
     left = logical_and(logical_and(x < 0, x > -1), not_equal(n, rint(n)))
@@ -146,8 +148,8 @@ def _gegenbauer_slope(below: Any, n: Any, a: Any, x: Any) -> Any:
 
 
 def _legendre_slope(n: Any, x: Any) -> Any:
-    """Of P_n, which is P_(-n-1), too. Jacobi's polynomials keep digits of large degrees, and around
-    0 Legendre's own of whole ones do: (1 - x^2) P_n' = n (P_(n-1) - x P_n)."""
+    """The slope of P_n = P_(-n-1). Jacobi polynomials keep the digits for large degrees. Around 0
+    Legendre polynomials keep them for integer degrees: (1 - x^2) P_n' = n (P_(n-1) - x P_n)."""
     n = where(n < 0, -1 - n, n)
     one, constant, count = _real(x, 1.0), n.equals(0), as_real(n, x)
     degree = where(constant, n, n - 1)
@@ -169,15 +171,15 @@ def _legendre_slope(n: Any, x: Any) -> Any:
 
 @parametric
 class Chebyshev(Library):
-    """(1/n) d^k/dx^k T_n(x), k > 0, of any degree: that of k = 1 is U_(n-1)(x).
+    """(1/n) d^k/dx^k T_n(x), k > 0, for any degree n. For k = 1 it is U_(n-1)(x).
 
         T_n(cos t) = cos(n t),    (1 - x^2) y^(k+2) = (2k + 1) x y^(k+1) - (n^2 - k^2) y^(k)
 
-    Beside 1, where the recurrence cancels, it is hypergeometric (DLMF 18.5.7). Beside -1 it is
+    Near 1, where the recurrence cancels, it is hypergeometric (DLMF 18.5.7). Near -1 it is
 
         T_n(-cos t) = cos(n pi) cos(n t) + sin(n pi) sin(n t).
 
-    If it is `shifted`, the operand is (1 + x) / 2, which has digits next to 0 where x hasn't.
+    If it is `shifted`, the operand is (1 + x) / 2, which has digits near 0 where x hasn't.
     """
 
     order: int
@@ -222,7 +224,7 @@ class Chebyshev(Library):
 
 
 def _of_any_degree(k: int, n: Any, x: Any, rise: Any) -> Any:
-    """With `rise` = 1 + x."""
+    """The value for any degree; `rise` is 1 + x."""
     left = np.real(x) < 0
     y, gap = np.where(left, -x, x), np.where(left, rise, 1 - x)
     near = _beside_1(k, n, y, gap)
@@ -234,7 +236,8 @@ def _of_any_degree(k: int, n: Any, x: Any, rise: Any) -> Any:
 
 
 def _angle(y: Any, gap: Any) -> Any:
-    """arccos(y), and its sine; imaginary ones of y > 1 without the i. The gap is 1 - y."""
+    """arccos(y), its sine, and the functions sine and cosine, with `gap` = 1 - y. For y > 1 they
+    are hyperbolic, without the factor i."""
     if np.iscomplexobj(y):
         t = np.arccos(y)
         return t, np.sin(t), np.sin, np.cos
@@ -250,7 +253,7 @@ def _angle(y: Any, gap: Any) -> Any:
 
 
 def _raised(k: int, n: Any, y: Any, gap: Any, value: Any, slope: Any) -> Any:
-    """From n times the value and the slope to the k-th derivative, by the recurrence."""
+    """The k-th derivative by the recurrence, from n times the value and from the slope."""
     below, found = value, slope
     for j in range(k - 1):
         factor = n if j == 0 else n * n - j * j
@@ -271,7 +274,8 @@ def _beside_1(k: int, n: Any, y: Any, gap: Any) -> Any:
 
 
 def _odd_part(k: int, n: Any, y: Any, gap: Any) -> Any:
-    """Of sin(n arccos(y)), which is no number beyond 1."""
+    """The k-th derivative of the part with sin(n arccos(y)). NaN for y > 1, unless n is an
+    integer."""
     t, root, sine, cosine = _angle(y, gap)
     found = _raised(k, n, y, gap, sine(n * t), -cosine(n * t) / root)
     return found if np.iscomplexobj(y) else np.where((y > 1) & (n != np.rint(n)), np.nan, found)
@@ -280,7 +284,7 @@ def _odd_part(k: int, n: Any, y: Any, gap: Any) -> Any:
 def _chebyshev(
     name: str, kind: int, scale: float = 1.0, shifted: bool = False, weight: int = 1
 ) -> Any:
-    """`weight` times T_n or U_n of scale x, or 2 x - 1: U_n is T_(n+1)' / (n + 1)."""
+    """`weight` times T_n or U_n of scale x or of 2 x - 1; U_n is T_(n+1)' / (n + 1)."""
 
     def partials(out: Any, n: Any, x: Any) -> Any:
         inner, factor = x * scale, 2 if shifted else scale * weight
@@ -340,7 +344,7 @@ lpmv: SciPys = SciPys("lpmv", _lpmv_partials)
 
 def _harmonic_partials(out: Any, n: Any, m: Any, theta: Any) -> Any:
     """Half the difference of the neighbours in m, by the ladder operators of spherical harmonics:
-    nothing is divided by sin(theta). Of that SciPy takes the absolute value."""
+    nothing is divided by sin(theta), of which SciPy takes the absolute value."""
     a, b, nothing = as_real(n, theta), as_real(m, theta), theta.constant(0)
     up = sqrt(maximum((a - b) * (a + b + 1), nothing)) * sph_legendre_p(n, m + 1, theta)
     down = sqrt(maximum((a + b) * (a - b + 1), nothing)) * sph_legendre_p(n, m - 1, theta)

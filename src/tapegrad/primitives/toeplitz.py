@@ -1,7 +1,7 @@
-"""Systems of Toeplitz matrices, T[i, j] = t[n - 1 + i - j]: Levinson's recursion, which SciPy runs.
+"""Systems of Toeplitz matrices, T[i, j] = t[n - 1 + i - j], solved by SciPy's Levinson recursion.
 
 A matrix is given by its diagonals t, 2 n - 1 numbers from the upper right corner to the lower left
-one. Those of its transpose are these, backwards. Products with T are convolutions with t.
+one. The transpose has them in reverse order. Products with T are convolutions with t.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tapegrad.primitives.views import ExpandDims, GetItem, Place
 
 @parametric
 class ToeplitzSolve(Library):
-    """The rows x with T x = b for each row b, of `x(t, b)`, and whether it failed, since a leading
-    part of T is singular.
+    """The rows x with T x = b for each row b, and whether the recursion failed because a leading
+    block of T is singular. The operands are t and b.
 
     With T^T s = x' the cotangents are b' = s and T' = -s x^T, whose diagonals are summed.
     """
@@ -74,7 +74,7 @@ def _solved(t: Any, b: Any) -> Any:
 
 
 def backwards(x: Any) -> Any:
-    """The elements along the last axis, from the end."""
+    """The elements along the last axis in reverse order."""
     index = [Slice(0, n) for n in x.shape[:-1]]
     return GetItem((*index, Slice(x.shape[-1] - 1, x.shape[-1], -1)))(x)
 
