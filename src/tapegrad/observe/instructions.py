@@ -85,6 +85,8 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     a.o.kind(x)
     place = functools.partial(a.o.reads.place, x)
     found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
+    if found is not None:
+        a.o.asked.pop((id(x), name), None)  # each look-up is replaced by the input
     a.o.reads.given = (id(x), ("attr", name)) if found is not None else None
     a.o.lookups.by_user = a.users
     if found is None or type(x) is not type:  # else the attribute is the class's own

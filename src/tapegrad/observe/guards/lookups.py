@@ -101,10 +101,15 @@ class Lookups:
 
     def _of_module(self, module: types.ModuleType, name: str) -> None:
         held = vars(module)
-        if is_users_file(getattr(module, "__file__", None), self.home) or "__file__" not in held:
+        users = is_users_file(getattr(module, "__file__", None), self.home)
+        if users or "__file__" not in held:
             place = self.reads.place(module)
             if place is not None:
                 self.reads.type_of(place)  # a module's class may be set
+        if name == "__dict__" and (users or self.by_user):
+            place = self.reads.place(module) or self.reads.constant(module, module.__name__)
+            self.reads.read(place, ("attr", name), names_of(module), held, place.word)
+            return
         if not self.by_user and not (name in held and self.is_data(module, held[name])):
             return
         reads = self.reads
@@ -114,7 +119,7 @@ class Lookups:
             place = reads.place(module) or reads.constant(module, module.__name__)
             reads.absent(place, name)
             name = "__getattr__"
-        if name in held and is_users_file(getattr(module, "__file__", None), self.home):
+        if name in held and users:
             place = reads.place(module) or reads.constant(module, module.__name__)
             reads.read(place, ("attr", name), attribute(name), held[name], name)
         elif name in held:  # a look-up in its dict is faster
