@@ -1,4 +1,4 @@
-"""Indices: loops over a shape, and what is read and written at an index."""
+"""Indices: loops over a shape, and the elements that are read and written in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tapegrad.primitives import elementwise as ew
 
 
 def nest(indices: Sequence[Index], body: list[Step]) -> list[Step]:
-    """The body under one loop for each index, outermost first; extents of 1 need no loop."""
+    """The body inside one loop for each index, outermost first. An extent of 1 needs no loop."""
     for index in reversed(indices):
         if index.extent != 1:
             body = [Loop(index, tuple(body))]
@@ -21,7 +21,8 @@ def nest(indices: Sequence[Index], body: list[Step]) -> list[Step]:
 
 
 def indices_for(shape: Sequence[int], front: Sequence[Affine | None] = ()) -> list[Index]:
-    """Indices over a shape, or over its front, along axes for which it says how far that goes."""
+    """Indices over a shape, or over the leading elements along the axes for which `front` has a
+    number of elements."""
     if not any(front):
         return [Index(n) for n in shape]
     found = []
@@ -43,12 +44,13 @@ def store(cell: Cell, at: At, value: Any, src: Any) -> Compute:
 
 
 def entries(at: Iterable[Any]) -> At:
-    """An index with some entries that are integers."""
+    """The entries of an index as affine numbers."""
     return tuple([Affine((), int(k)) if isinstance(k, int) else k for k in at])
 
 
 def fastest(read: Read) -> Index | None:
-    """The loop index along which a read's elements lie next to each other."""
+    """The loop index along which a read's elements are adjacent in memory; None if there is
+    none."""
     last = read.at[-1] if read.at else None
     if isinstance(last, Affine) and len(last.terms) == 1:
         return last.terms[0][0]

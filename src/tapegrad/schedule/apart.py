@@ -1,4 +1,4 @@
-"""Costly functions get a loop of their own, where they can't be vectorised at their place.
+"""Costly functions get a loop of their own, where they can't be vectorised in place.
 
     for j:                                     for j:
         t = 0                                      t = 0
@@ -9,12 +9,13 @@
                                                    r = e[j]
                                                    for k: y[j, k] = r * v[k]
 
-Between inner loops there is one number at a time; and of rows of twelve that are summed up a third
-is left over, where a vector has eight lanes. So a nest is cut in two, what its functions are
-computed of is kept for all of its iterations, and they run over that from one end to the other. The
-nest is short, so this stays in the cache; long ones are cut into tiles (`tile`).
+There are two such places. Between inner loops a function has one number at a time. In a loop over
+short rows the remainder of a vector is large: a row of twelve has four left over for a vector of
+eight lanes. So the nest is cut in two. The operands of its functions are stored for all of its
+iterations, and the functions run over these arrays in one loop. The nest is short, so the arrays
+stay in the cache; long nests are tiled (`tile`).
 
-It can be cut if its two parts could be fused again.
+A nest can be cut if its two parts could be fused again.
 """
 
 from __future__ import annotations
@@ -31,25 +32,27 @@ from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.fuse import are_in_step, touched
 from tapegrad.schedule.lengths import is_length
 
-# The iterations of a nest, in the rounds of a loop and elsewhere, where less code is worth more.
+# The least and the most iterations of a nest: LEAST in the rounds of a loop, ONCE elsewhere, where
+# shorter code is worth more.
 LEAST, ONCE, MOST = 16, 256, 16384
-LANES = 8  # of a vector; in rows of less than ROW elements it counts what is left over
+LANES = 8  # of a vector; in rows shorter than ROW the remainder matters
 ROW = 64
 
 Cut = tuple[
     Loop, Sequence[Step], Loop
-]  # what stands before functions, these, and what follows them
+]  # the steps before the functions, the functions, and the steps after them
 
 
 def set_apart(plan: Plan, lengths: Collection[int] = ()) -> Plan:
-    """The plan with costly functions in loops of their own. Nests stay whole that are as long as
-    the user's loops, of these lengths: how many iterations they have would be part of the code."""
+    """The plan with costly functions in loops of their own. Nests whose extents are lengths of the
+    user's loops (`lengths`) stay whole: otherwise their number of iterations would be part of the
+    code."""
     apart = _Apart(LEAST if plan.among else ONCE, lengths)
     return replace(plan, steps=tuple(apart.steps(plan.steps)))
 
 
 class _Apart:
-    """What cuts nests of so many iterations at the least."""
+    """Cuts nests of at least `least` iterations."""
 
     def __init__(self, least: int, lengths: Collection[int]) -> None:
         self.least, self.lengths = least, lengths
@@ -74,7 +77,7 @@ class _Apart:
 
 
 def _cut(path: Sequence[Loop]) -> Cut | None:
-    """A nest cut at the first functions inside these loops of it."""
+    """The nest cut at the first functions inside the innermost loop of `path`."""
     count = math.prod([loop.index.extent for loop in path])
     number = Affine()
     for loop in path:
@@ -104,7 +107,8 @@ def _cut(path: Sequence[Loop]) -> Cut | None:
 
 
 def _path(loop: Loop, around: Loop | None = None) -> list[Loop]:
-    """The loops around the first functions of a nest that are better set apart."""
+    """The loops around the first functions of a nest that are better set apart; empty if there are
+    none."""
     if loop.start is not None or loop.step != 1 or loop.parallel or loop.chunk is not None:
         return []
     for step in loop.body:
@@ -117,8 +121,8 @@ def _path(loop: Loop, around: Loop | None = None) -> list[Loop]:
 
 
 def _is_awkward(loop: Loop, around: Loop) -> bool:
-    """Whether a loop over a short row leaves much over, and rows meet in what they write: LLVM
-    takes several of them at once where they don't."""
+    """Whether a loop over a short row leaves a large remainder of a vector, and rows write the same
+    memory. If they don't, LLVM processes several rows at once."""
     extent = loop.index.extent
     if extent >= ROW or extent % LANES == 0:
         return False
@@ -131,7 +135,7 @@ def _is_awkward(loop: Loop, around: Loop) -> bool:
 
 
 def _is_costly(step: Step) -> bool:
-    """Whether a step computes a function of numbers."""
+    """Whether a step computes an expensive function of floats."""
     return (
         isinstance(step, Compute)
         and step.combine is None
@@ -143,8 +147,8 @@ def _is_costly(step: Step) -> bool:
 
 
 def _parts(body: Sequence[Step]) -> tuple[list[Step], list[Compute], list[Step]]:
-    """The steps that need none of the functions, these, and the others: a function of such a one
-    is among those."""
+    """The steps that don't need the functions, the functions, and the other steps. A function of
+    another function's result is one of the others."""
     before: list[Step] = []
     functions: list[Compute] = []
     after: list[Step] = []
@@ -169,7 +173,7 @@ def _conflict(step: Step, other: Step) -> bool:
 def _halves(
     path: Sequence[Loop], before: list[Step], functions: Sequence[Step], after: list[Step]
 ) -> Cut | None:
-    """The nest cut in two, if it can be: each half has loops of its own."""
+    """The nest cut in two, each half with loops of its own; None if it can't be cut."""
     for loop, inner in zip(reversed(path), [None, *reversed(path)], strict=False):
         if inner is not None:
             at = next(k for k, step in enumerate(loop.body) if step is inner)
@@ -183,7 +187,7 @@ def _halves(
 
 
 def _renewed(loop: Loop) -> Loop:
-    """The loop with an index of its own."""
+    """The loop with a new index."""
     index = Index(loop.index.extent)
     renewed = loop.substituted({loop.index: Affine.of(index)})
     return replace(renewed, index=index)

@@ -1,17 +1,18 @@
-"""Arranging: steps are put in another order, in which they make fewer kernels.
+"""Arranging: steps are reordered so that they make fewer kernels.
 
-Each loop over chunks is a kernel, and so is what one core does between two of them. A kernel takes
-some milliseconds to compile, however short it is, and a start to run. So what one core does waits,
-as far as nothing needs it, and what the cores share runs in one:
+Each loop over chunks is a kernel, and so are the steps of one core between two of them. A kernel
+takes some milliseconds to compile, however short it is, and a start to run. So steps of one core
+wait until something needs them, and loops over chunks that become adjacent run as one:
 
     parallel loop: parts of s          parallel loop: parts of s, parts of t
     s = sum of parts                   s = sum of parts
     parallel loop: parts of t    -->   t = sum of parts
     t = sum of parts
 
-This is list scheduling: of the steps whose operands are there, the first of the kind that was last,
-until there is none. The order stays as it was where what waits would no longer fit into a cache.
-Nothing moves across what isn't known to only read and write cells: a call of NumPy, a check.
+This is list scheduling: among the steps whose operands are ready, it takes the first of the same
+kind as the last one, as long as there is one. The order is kept if the waiting values would no
+longer fit into a cache. Nothing moves across a step that may do more than read and write cells: a
+call of NumPy, or a check.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ from tapegrad.ir.steps import ArgUpdate, Compute, Gemm, Loop, Step
 from tapegrad.schedule.cost import LARGE, code_size
 from tapegrad.schedule.parallelise import MOST
 
-SHORT = 60  # statements of loops that become one: longer ones rather compile side by side
+SHORT = 60  # statements of joined loops: longer ones are better compiled in parallel
 
 
 def arrange(plan: Plan) -> Plan:
-    """The plan with fewer kernels, if another order or joined loops make some superfluous."""
+    """The plan with fewer kernels, if another order or joined loops save some."""
     if sum(map(is_parallel, plan.steps)) < 2:
         return plan
     return replace(plan, steps=tuple([s for run in _runs(plan.steps) for s in _arranged(run)]))
 
 
 def _runs(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Steps in a row that do nothing but read and write cells; the others each alone."""
+    """Runs of adjacent steps that only read and write cells. Each other step is a run of its
+    own."""
     for plain, run in groupby(steps, _is_plain):
         if plain:
             yield list(run)
@@ -64,12 +66,12 @@ def _arranged(steps: list[Step]) -> list[Step]:
 
 
 def _kernels(steps: Sequence[Step]) -> int:
-    """How many kernels steps in this order make: the fewer, the more loops become one."""
+    """The number of kernels of steps in this order. More joined loops make it smaller."""
     return sum(1 if not kind else len(_joined([*run])) for kind, run in groupby(steps, is_parallel))
 
 
 def _most_memory(steps: Sequence[Step]) -> int:
-    """Bytes of the temporaries that live at the same time, when these are most."""
+    """The most bytes of temporaries that are live at the same time."""
     first: dict[Cell, int] = {}
     last: dict[Cell, int] = {}
     for position, step in enumerate(steps):
@@ -86,7 +88,7 @@ def _most_memory(steps: Sequence[Step]) -> int:
 
 
 def _dependent(steps: Sequence[Step]) -> list[set[int]]:
-    """For each step the later ones that have to wait for it."""
+    """For each step, the later steps that must wait for it."""
     after: list[set[int]] = [set() for _ in steps]
     writer: dict[Cell, int] = {}
     readers: dict[Cell, list[int]] = {}
@@ -112,14 +114,15 @@ def _uses(step: Step) -> dict[Cell, bool]:
 
 
 def _order(steps: Sequence[Step], after: Sequence[set[int]], shared: bool) -> list[int]:
-    """The steps in an order that begins with those that are shared, or not, and goes on with their
-    like: over as many chunks, then over others."""
+    """The positions of the steps in an order that begins with parallel steps, or without `shared`
+    with others. It continues with steps of as many chunks as the last one, then with those of other
+    numbers."""
     waits_for = [0] * len(steps)
     for later in after:
         for k in later:
             waits_for[k] += 1
     kinds = [_chunks(step) for step in steps]
-    ready: dict[int, list[int]] = {kind: [] for kind in kinds}  # heaps: the first comes first
+    ready: dict[int, list[int]] = {kind: [] for kind in kinds}  # heaps: the first step comes first
     for position, count in enumerate(waits_for):
         if not count:
             heapq.heappush(ready[kinds[position]], position)
@@ -138,15 +141,15 @@ def _order(steps: Sequence[Step], after: Sequence[set[int]], shared: bool) -> li
 
 
 def _chunks(step: Step) -> int:
-    """How many chunks a step is shared out in; 0 if one core does it."""
+    """The number of chunks of a parallel step; 0 for a step of one core."""
     return step.index.extent if isinstance(step, Loop) and step.parallel else 0
 
 
 def _with_late_fills(steps: Sequence[Step]) -> list[Step]:
-    """The steps, of which those that one core fills arrays by stand just before what it does with
-    them: so what a sum starts from is in the sum's kernel."""
-    user: dict[Cell, int] = {}  # of each cell, who uses it next
-    late: dict[int, list[Step]] = {}  # before which steps what is filled
+    """The steps, with fills by one core moved to just before the step that uses the array, if one
+    core runs that too. So the initial value of a sum is in the sum's kernel."""
+    user: dict[Cell, int] = {}  # for each cell, its next user
+    late: dict[int, list[Step]] = {}  # the fills before each step
     for position, step in reversed([*enumerate(steps)]):
         cells = _uses(step)
         first = min((user[c] for c in cells if c in user), default=None)
@@ -161,8 +164,8 @@ def _with_late_fills(steps: Sequence[Step]) -> list[Step]:
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:
-    """The steps, of which short loops over as many chunks that need nothing of each other are
-    one."""
+    """The steps with short parallel loops over equally many chunks joined, if they are adjacent and
+    independent."""
     found: list[Step] = []
     for step in steps:
         last = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""Sums of arrays that stand in boxes of a larger one: a stencil's derivative.
+"""Sums of arrays that are placed in boxes of a larger one, as in a stencil's derivative.
 
     y = 0                                  y[2:n - 2] = a[2:] + b[1:-1] + c[:-2]
     y[:-2] += a                            y[:2] = y[n - 2:] = 0
@@ -6,8 +6,8 @@
     y[2:] += c                             y[1:2] += b[:1]
                                            ...
 
-In the *core*, which all boxes have in common, they are added up in a register, and each element is
-written once. What they hold around it is added to zeros, part by part.
+In the *core*, the intersection of all boxes, the arrays are added up in a register, and each
+element is written once. Their elements outside of the core are added to zeros, part by part.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from tapegrad.schedule.lowering import Lowering
 
 Region = tuple[range, ...]
 
-# A core is worth the code of what is around it if it is of so many boxes, has so many elements, and
-# this part of each box, at the least, and if boxes go beyond it along no more axes than that. Of
-# two boxes, the first is better written by the loop that computes it.
+# The least number of boxes and of elements for which a core is worth the additional code, the least
+# part of each box that it covers, and the most axes along which boxes extend beyond it. Of two
+# boxes, the first is better written by the loop that computes it.
 BOXES, ELEMENTS, PART, AXES = 3, 512, 0.75, 2
 
 
 class _Boxed(NamedTuple):
-    """An array in a box, along some of whose axes it has one entry, and no axis."""
+    """An array in a box. `axes` are the box's axes that the array has too; along the others the box
+    has one entry."""
 
     region: Region
     axes: Sequence[int]
     x: Operand
 
     def read(self, low: Lowering, at: Sequence[Affine]) -> Read:
-        """What is to be added at an index of the whole."""
+        """The element to be added at an index of the whole array."""
         return low.read(self.x, tuple([at[k] - self.region[k].start for k in self.axes]))
 
 
 def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
-    """Sum up what calls place among zeros, if that has a core. Returns whether it has."""
+    """Add up the arrays that `calls` place among zeros, if they have a core. Returns whether they
+    have."""
     boxes = _boxes(calls)
     if len(boxes) < BOXES:
         return False
@@ -58,7 +60,7 @@ def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
     larger = [k for k, r in enumerate(core) if any(len(region[k]) > len(r) for region in regions)]
     if size < max(ELEMENTS, PART * max(map(_size, regions))) or len(larger) > AXES:
         return False
-    if any(is_length(cell.shape[k], low.lengths) for k in larger):  # the core's would be unlike it
+    if any(is_length(cell.shape[k], low.lengths) for k in larger):  # the core would differ
         return False
     src = calls[-1].src
     for _, part in _around(tuple([range(n) for n in cell.shape]), core):
@@ -74,7 +76,7 @@ def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
 
 
 def _add_up(low: Lowering, cell: Cell, core: Region, boxes: Sequence[_Boxed], src: Any) -> None:
-    """Write the sums of all boxes to the core."""
+    """Write the sums of all boxes in the core."""
     indices, at = _elements(core)
     total, *reads = (box.read(low, at) for box in boxes)
     body: list[Step] = []
@@ -88,7 +90,7 @@ def _add_up(low: Lowering, cell: Cell, core: Region, boxes: Sequence[_Boxed], sr
 
 
 def _boxes(calls: Sequence[Call]) -> list[_Boxed]:
-    """The arrays that are placed; none if one of them isn't in a box, or in one with gaps."""
+    """The placed arrays; empty if one of them isn't in a box without gaps."""
     found = []
     for call in calls:
         primitive: Any = call.primitive
@@ -112,7 +114,7 @@ def _size(region: Region) -> int:
 
 
 def _around(region: Region, core: Region) -> Iterator[tuple[int, Region]]:
-    """The parts of a region that aren't in the core, each with the axis along which it isn't."""
+    """The parts of a region outside of the core, each with the axis along which it is outside."""
     for axis, (whole, inner) in enumerate(zip(region, core, strict=True)):
         for part in (range(whole.start, inner.start), range(inner.stop, whole.stop)):
             if part:
@@ -120,7 +122,7 @@ def _around(region: Region, core: Region) -> Iterator[tuple[int, Region]]:
 
 
 def _elements(region: Region) -> tuple[list[Index], tuple[Affine, ...]]:
-    """Loops over a region, and the element that they are at."""
+    """Loop indices over a region, and the index of their element."""
     indices = indices_for([len(r) for r in region])
     starts = zip(indices, region, strict=True)
     return indices, tuple([Affine.of(index) + r.start for index, r in starts])

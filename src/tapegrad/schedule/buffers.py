@@ -1,20 +1,20 @@
-"""Buffers: where the stored temporaries live, and which take turns in the same memory.
+"""Buffers: the memory of stored temporaries, which several of them share one after another.
 
-A stored temporary needs memory from the first to the last top-level step that touches it. It finds
-a home, in this order of preference:
+A stored temporary is live from the first to the last top-level step that touches it. Its memory is,
+in this order of preference,
 
-- in a result, which is memory that the call needs anyway, until the result itself is written;
-- in a slot of scratch memory that is free by then;
-- in a new slot.
+- a result, which needs memory anyway, until the result itself is written;
+- a slot of scratch memory that is free by then;
+- a new slot.
 
-One may move in while another moves out, if the step that reads the old one writes each element of
-the new one only when the element in that place has been read for the last time:
+A new temporary may take the place of an old one in the last step that reads the old one, if that
+step writes each element of the new one after the last read of the old element in that place:
 
-    for i: h[i] = tanh(t[i] + b[i])          # h lives where t lived
+    for i: h[i] = tanh(t[i] + b[i])          # h takes the memory of t
 
-The large ones are placed first, so no slot has to grow. Where that takes much memory, it is looked
-whether less is taken if those that results have no room for are placed first, or if the memory of
-results is left to who finds no other. Single numbers share one slot a dtype.
+Large temporaries are placed first, so no slot has to grow. If that takes much memory, two other
+orders are tried: temporaries that can't be in results come first, or results are left to
+temporaries that fit nowhere else. Single numbers share one slot for each dtype.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tapegrad.ir.plan import Plan
 from tapegrad.ir.steps import Loop, Step
 from tapegrad.schedule.shrink import in_common
 
-MUCH = 1 << 20  # bytes of scratch memory: less isn't worth looking for another way
-FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
+MUCH = 1 << 20  # bytes of scratch memory from which on other orders are tried
+FEW = 16  # elements up to which temporaries share a slot with others of their dtype
 
 
 @dataclass(eq=False)
 class _Life:
-    """A stored temporary, with the first and the last of the top-level steps that touch it."""
+    """The live range of a stored temporary: the first and the last top-level step that touch it."""
 
     cell: Cell
     first: int
@@ -48,12 +48,13 @@ class _Life:
     size: int
 
 
-_InPlace = Callable[[_Life, _Life], bool]  # whether one moves in where the other moves out
+_InPlace = Callable[[_Life, _Life], bool]  # whether one may replace the other in place
 
 
 @dataclass(eq=False)
 class _Memory:
-    """A slot, or a result until it is written, and who lives where in it, by `first`."""
+    """A slot, or a result until it is written, with the temporaries that use it, sorted by
+    `first`."""
 
     home: Slot | Cell
     size: int
@@ -65,7 +66,7 @@ class _Memory:
         self.longest = max(self.longest, life.last - life.first)
 
     def meanwhile(self, life: _Life) -> Iterator[tuple[_Life, int]]:
-        """Who lives here at some time of a life."""
+        """The temporaries in this memory whose live ranges overlap that of `life`."""
         for k in range(bisect.bisect_right(self.tenants, life.last, key=_first) - 1, -1, -1):
             other, start = self.tenants[k]
             if other.first + self.longest < life.first:
@@ -81,10 +82,13 @@ def _first(tenant: tuple[_Life, int]) -> int:
 def assign(
     plan: Plan, handed: Mapping[Cell, Cell] | None = None, like: Plan | None = None
 ) -> Allocation:
-    """A home for every stored temporary of a plan. Of a round of a loop: results that are `handed`
-    the memory of inputs, where nobody else can live. For any length it is the home that it has in a
-    plan `like` this one for other lengths: which of two sizes is the larger says nothing then, and
-    those that have one shape in both plans take turns."""
+    """Memory for every stored temporary of a plan.
+
+    For the plan of a loop's round, `handed` maps results to the inputs whose memory they get;
+    nothing else may use that. For kernels of any length, `like` is a plan of the same kind for
+    other lengths, and memory is assigned equally in both. Which of two sizes is larger isn't known
+    then, so only temporaries that have equal shapes in both plans share memory.
+    """
     lives, written = _lives(plan)
     theirs = None if like is None else [life.cell for lives in _lives(like) for life in lives]
     pairs = {} if theirs is None else dict(zip((*lives, *written), theirs, strict=True))
@@ -109,12 +113,12 @@ def assign(
     used: dict[Slot | Cell, int] = {}
     for life in lives:
         used.setdefault(homes[life.cell].memory, len(used))
-    slots.sort(key=used.__getitem__)  # in the order in which they are used
+    slots.sort(key=used.__getitem__)  # in the order of their use
     return Allocation(tuple(slots), homes)
 
 
 def is_alike(plan: Plan, like: Plan) -> bool:
-    """Whether the stored values of two plans are the same but for how long they are."""
+    """Whether the stored values of two plans differ in their lengths only."""
     ours, theirs = (
         [[(x.cell.dtype, len(x.cell.left)) for x in lives] for lives in _lives(p)]
         for p in (plan, like)
@@ -123,7 +127,8 @@ def is_alike(plan: Plan, like: Plan) -> bool:
 
 
 def _by_shape(lives: Sequence[_Life], theirs: Mapping[_Life, Cell]) -> list[set[_Life]]:
-    """Those of each shape, here and in a plan like this one, in the order in which they appear."""
+    """The live ranges grouped by shape, here and in a plan like this one, in the order of
+    appearance."""
     found: dict[Any, set[_Life]] = {}
     for life in lives:
         found.setdefault((tuple(life.cell.left), tuple(theirs[life].left)), set()).add(life)
@@ -131,7 +136,8 @@ def _by_shape(lives: Sequence[_Life], theirs: Mapping[_Life, Cell]) -> list[set[
 
 
 def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
-    """When the stored temporaries live, and from when on the results are written."""
+    """The live ranges of the stored temporaries, and those of the results from their first write
+    on."""
     found: dict[Cell, _Life] = {}
     for position, step in enumerate(plan.steps):
         for cell, _, _ in step.accesses():
@@ -146,7 +152,7 @@ def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
 def _assign_few(
     lives: list[_Life], dtype: np.dtype, slots: list[Slot], homes: dict[Cell, Home]
 ) -> None:
-    """Places in one slot for what is small, handed on to the next of the same size."""
+    """Place small temporaries in one slot. A place is reused by later ones of the same size."""
     if not lives:
         return
     starts: dict[Cell, int] = {}
@@ -174,7 +180,8 @@ def _assign_many(
     homes: dict[Cell, Home],
     orders: Sequence[_Order],
 ) -> None:
-    """Places for arrays, in the way that takes the least scratch memory, where it takes much."""
+    """Place arrays in the order that takes the least scratch memory. Other orders are tried only if
+    it takes much."""
     for result in results:
         result.last = len(plan.steps)
     in_place = cache(lambda one, other: _hands_over(one, other, plan))
@@ -191,10 +198,10 @@ def _assign_many(
 
 
 class _Order(NamedTuple):
-    """In which order arrays of one size get their places, and where these are looked for first."""
+    """The order in which arrays of one size are placed, and the memory that is tried first."""
 
-    latest: bool = False  # first those that are there when results are written, else the earliest
-    scratch: bool = False  # in scratch memory that is there already, else in results
+    latest: bool = False  # arrays live when results are written first, else the earliest
+    scratch: bool = False  # existing scratch memory first, else results
 
 
 ORDERS = (_Order(), _Order(scratch=True), _Order(latest=True), _Order(latest=True, scratch=True))
@@ -209,7 +216,7 @@ class _Packing(NamedTuple):
 def _packed(
     lives: list[_Life], results: list[_Life], dtype: np.dtype, in_place: _InPlace, order: _Order
 ) -> _Packing:
-    """Places for arrays, the largest first: in results, in slots, in new slots."""
+    """Place arrays, the largest first: in results, in existing slots, or in new slots."""
     memories = []
     for result in results:
         memory = _Memory(result.cell, result.size)
@@ -239,7 +246,7 @@ def _packed(
 
 
 def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:
-    """Slots that may have room, first the one that was left last: it is in the cache."""
+    """The slots that may have room, the one that was used last first: it is in the cache."""
 
     def left(memory: _Memory) -> int:
         before = bisect.bisect_right(memory.tenants, life.first, key=_first)
@@ -250,7 +257,7 @@ def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:
 
 
 def _place(memory: _Memory, life: _Life, in_place: _InPlace) -> int | None:
-    """The first place in a memory that is free for all of a life."""
+    """The first place in a memory that is free during a live range; None if there is none."""
     taken: list[tuple[int, int]] = []
     for other, start in memory.meanwhile(life):
         if life.size == other.size and start == 0 and in_place(life, other):
@@ -266,7 +273,7 @@ def _place(memory: _Memory, life: _Life, in_place: _InPlace) -> int | None:
 
 
 def _hands_over(one: _Life, other: _Life, plan: Plan) -> bool:
-    """Whether one of two moves into the other's place in the step that both are touched by."""
+    """Whether one of two temporaries takes the place of the other in the step that touches both."""
     old, new = sorted((one, other), key=lambda life: (life.first, life.last))
     if not old.first < old.last == new.first:
         return False
@@ -279,8 +286,8 @@ def _hands_over(one: _Life, other: _Life, plan: Plan) -> bool:
 
 
 def hands_over(plan: Plan, old: Cell, new: Cell) -> bool:
-    """Whether a result may be written where an input of a round is, which is read for the last time
-    before that."""
+    """Whether a result may be written over an input of a round: the last read of the input comes
+    before."""
     reads = [k for k, step in enumerate(plan.steps) if _touches(step, old)]
     writes = [k for k, step in enumerate(plan.steps) if _touches(step, new)]
     if not writes:
@@ -295,9 +302,9 @@ def _touches(step: Step, cell: Cell) -> bool:
 
 @dataclass
 class _Access:
-    path: tuple[Loop, ...]  # the loops around it
-    place: tuple[int, ...]  # 0, and its number in the body of each of them
-    shape: tuple[int, ...]  # under which it is looked at, but for axes of one index
+    path: tuple[Loop, ...]  # the loops around it, from the outside in
+    place: tuple[int, ...]  # 0, then its position in the body of each of them
+    shape: tuple[int, ...]  # of the cell, without axes of extent 1
     at: At
     new: bool
 
@@ -314,7 +321,8 @@ def _in_place(step: Step, old: Cell, new: Cell) -> bool:
     loops = in_common([access.path for access in accesses])
     axes = range(len(*shapes))
     for depth, loop in enumerate(loops):
-        # Each iteration has rows of its own, the same in both: it is enough to look at one of them.
+        # Each iteration has rows of its own, the same in both cells: it suffices to look at one
+        # iteration.
         if loop.index.extent != 1 and not any(
             _own_rows([(a.path[depth:], a.at[axis]) for a in accesses], loop.index) for axis in axes
         ):
@@ -331,7 +339,8 @@ def _in_place(step: Step, old: Cell, new: Cell) -> bool:
 def _accesses_in(
     step: Step, old: Cell, new: Cell, path: tuple[Loop, ...], place: tuple[int, ...]
 ) -> Iterator[_Access | None]:
-    """The accesses to the two cells in order; None for one to the whole or by an index array."""
+    """The accesses to the two cells in order. None stands for one to the whole cell or through an
+    index array."""
     if isinstance(step, Loop):
         for number, inner in enumerate(step.body):
             yield from _accesses_in(inner, old, new, (*path, step), (*place, number))
@@ -351,16 +360,16 @@ def _accesses_in(
 
 
 def _own_rows(entries: Sequence[tuple[tuple[Loop, ...], object]], index: Index) -> bool:
-    """Whether these entries of indices, inside their loops, are other rows for each value of a
-    loop's index. They are if all are that index, or if all are those of loops over the rows of its
-    tile, or its chunk: row 2 and the rows of chunk 2 are different ones."""
+    """Whether these entries of indices are different rows for each value of `index`. They are if
+    all of them are that index, or all are indices of loops over its tile or its chunk: row 2 and
+    the rows of chunk 2 are different ones."""
     ways = {_way(path, k, index) for path, k in entries}
     return len(ways) == 1 and None not in ways
 
 
 def _way(path: tuple[Loop, ...], k: object, index: Index) -> tuple[Index, ...] | None:
-    """The loops from that whose index an entry is, through those whose tiles or chunks they run
-    over, to that of `index`, which isn't part of it; None if they don't lead there."""
+    """The indices from the entry `k` up to `index`, without `index`: each loop runs over the tile
+    or the chunk of the next one. None if they don't lead there."""
     way: list[Index] = []
     mine = k.index if isinstance(k, Affine) else None
     while mine is not None and mine is not index:

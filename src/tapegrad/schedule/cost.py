@@ -1,17 +1,19 @@
-"""What a plan costs, in three measures. Passes compare costs of one measure, or convert them here.
+"""The costs of a plan, in three measures. Passes compare costs of one measure, or convert them
+here.
 
-**Work** is what there is to compute, in additions: one of two float64, among others that a loop
-does, vectorised, on what is at hand. Primitives say theirs (`primitives.elementwise.DIVISION`,
-`FUNCTION`). Measured with a chain of products and sums inside two loops, on an Intel Xeon with
-AVX-512: some 0.1 ns with what surrounds it, of which a division takes 3.5, `exp` and `sin` 8, `log`
-13, `arctan2` 19, `tanh` 25, a power 42.
+**Work** is computation, in additions of two float64 that are vectorised among others, with operands
+in registers. Primitives declare theirs (`primitives.elementwise.DIVISION`, `FUNCTION`). Measured
+with a chain of products and sums inside two loops, on an Intel Xeon with AVX-512: an addition takes
+some 0.1 ns with its surroundings, a division 3.5 of these, `exp` and `sin` 8, `log` 13, `arctan2`
+19, `tanh` 25, a power 42.
 
-**Traffic** is what goes to memory or comes from it, a byte in additions. On the same machine a sum
-and a product of two arrays took 0.4 a byte out of the cache of level 2, and 0.3 to 0.8 beyond. What
-level 1 takes can't be told from the work; its price is there so that nothing is kept for nothing.
+**Traffic** is reading and writing memory, in additions for each byte. On the same machine a sum and
+a product of two arrays took 0.4 a byte from the level 2 cache, and 0.3 to 0.8 beyond. The cost of
+level 1 can't be measured apart from the work; its price only ensures that nothing is kept without a
+gain.
 
-**Code size** is what there is to compile: in statements for a plan, of which a loop is worth a few,
-and for a tape, which isn't scheduled yet, in the seconds that compiling is expected to take.
+**Code size** is the cost of compiling: in statements for a plan, where a loop counts as a few, and
+in expected seconds for a tape, which isn't scheduled yet.
 """
 
 from __future__ import annotations
@@ -24,31 +26,31 @@ from tapegrad.ir.tape import Tape
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import View
 
-if TYPE_CHECKING:  # who asks for seconds alone has loaded no plans, which takes 20 ms
+if TYPE_CHECKING:  # seconds alone need no plans, whose import takes 20 ms
     from tapegrad.ir.steps import Step
 
 # ---- work
 
-SCALAR = 4  # what isn't vectorised, for its operands don't follow each other, takes so many times
+SCALAR = 4  # the factor for work that isn't vectorised, since its operands aren't adjacent
 
 
-# What a multiplication and addition in a product of matrices takes, a byte of the numbers: on a
-# core of a Zen 5, with AVX-512, 0.0175 ns in float64 and 0.0082 in float32, of 128 to 1000 rows.
+# A multiplication and addition in a product of matrices, for each byte of a number. Measured on a
+# core of a Zen 5, with AVX-512: 0.0175 ns in float64 and 0.0082 in float32, for 128 to 1000 rows.
 PRODUCT = 0.022
 
 
 def work_once(step: Step) -> int:
-    """The work of a step that is no loop. What only copies a number has none."""
+    """The work of a step that isn't a loop. A copy has none."""
     if (extents := getattr(step, "extents", None)) is not None:  # a product's: rows, columns, terms
         m, n, k = extents
         itemsize = step.out.cell.dtype.itemsize  # type: ignore[attr-defined]
-        return int(m * n * k * itemsize * PRODUCT) + m * n + m * k + n * k  # which are copied
+        return int(m * n * k * itemsize * PRODUCT) + m * n + m * k + n * k  # plus the copies
     return getattr(getattr(step, "primitive", None), "cost", 1)
 
 
 def work(step: Step, least: int = 0) -> float:
-    """The work of a step and of all that is in its loops, of which each step counts as `least` at
-    the least."""
+    """The work of a step, including all rounds of its loops. Each inner step counts as `least` or
+    more."""
     loop: Any = step
     body = getattr(step, "body", None)
     if body is None:
@@ -63,8 +65,8 @@ def _most(recurrence: Any) -> float:
 def each(
     step: Step, rounds: float = 1.0, made: Callable[[Any], float] = _most
 ) -> Iterator[tuple[Step, float]]:
-    """The steps that are no loops, each with how often it is run: at most, or as `made` says of the
-    rounds of a recurrence."""
+    """The steps that aren't loops, each with the number of times that it runs. `made` returns the
+    number of rounds of a recurrence, by default the most."""
     loop: Any = step
     body, again = getattr(step, "body", None), 1.0
     if body is not None:
@@ -85,21 +87,23 @@ def _rounds(loop: Any) -> float:
 
 # ---- traffic
 
-# What a byte costs, written or read: in a level 1 cache, in level 2, and beyond.
+# The price of a byte, written or read: in the level 1 cache, in level 2, and beyond.
 CACHES = ((1 << 15, 0.1), (1 << 21, 0.25), (math.inf, 0.75))
 LARGE = CACHES[-2][0]  # bytes that a core's own caches don't hold
-WRITE = 2  # a byte that is written was read before, by the cache
-NARROWEST = 4  # bytes; what is narrower, a truth value, isn't cheaper to write or read
+WRITE = 2  # the cache reads a byte before it is written
+NARROWEST = 4  # bytes; narrower elements, such as booleans, aren't cheaper
 
 
 def traffic(itemsize: int, footprint: int) -> float:
-    """What reading an element costs, of an array of which so many bytes are in use together."""
+    """The price of reading an element of an array of which `footprint` bytes are in use
+    together."""
     price = next(price for size, price in CACHES if footprint <= size)
     return max(itemsize, NARROWEST) * price
 
 
 def moved(step: Step) -> float:
-    """What a step, with all that is in its loops, costs for arrays that no core's cache holds."""
+    """The price of a step, with all rounds of its loops, for arrays that exceed a core's own
+    caches."""
     loop: Any = step
     if getattr(step, "body", None) is not None:
         return _rounds(loop) * sum(map(moved, loop.body))
@@ -117,7 +121,7 @@ LOOP = 2  # statements
 
 
 def code_size(step: Step) -> int:
-    """How long a step is, as compiling goes, in statements."""
+    """The size of a step in statements, for the compile time."""
     body = getattr(step, "body", None)
     if body is None:
         round_ = getattr(step, "plan", None)  # of a recurrence
@@ -126,11 +130,11 @@ def code_size(step: Step) -> int:
 
 
 def seconds_to_compile(tape: Tape) -> float:
-    """What compiling a tape is expected to take: a start, and some milliseconds for each call, more
-    for what doesn't just join a loop. In a long tape much is alike, and compiled once.
+    """The expected time to compile a tape: a start, and some milliseconds for each call, more for
+    calls that don't just join a loop. Much of a long tape is alike, and compiled once.
 
-    Held against programs of 8 to 5,000 calls, which took 0.7 to 3 times as long. numba's own start
-    isn't in it: that goes on in the background from the first played call.
+    Compared with programs of 8 to 5,000 calls, which took 0.7 to 3 times as long. numba's own start
+    isn't included: it runs in the background from the first played call on.
     """
     calls = len(tape.calls)
     joins = sum(isinstance(call.primitive, (Elementwise, View)) for call in tape.calls)

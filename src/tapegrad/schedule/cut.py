@@ -1,12 +1,13 @@
-"""Splitting: a kernel that would grow too long is cut into several, between its nests.
+"""Splitting: a kernel that would be too long is cut into several, between its nests.
 
 numba takes more than twice as long for twice the code, so long programs, which are unrolled loops,
-would take minutes. Cut into kernels of at most `LONGEST` they take seconds, and the repeats of a
-loop give kernels that are alike, of which one is compiled.
+would take minutes. Cut into kernels of at most `LONGEST` statements they take seconds, and the
+repeats of a loop become equal kernels, of which one is compiled.
 
-A cut is where few values cross it. Arrays that cross are in memory anyway; registers that cross
-become the elements of an array, one for each dtype and each kernel that makes some, in the order in
-which it makes them, so that repeats have them in the same places:
+A cut is placed where few values cross it. Arrays that cross are in memory anyway. Registers that
+cross become elements of an array. There is one array for each dtype and each kernel that computes
+such registers, with the elements in the order of computation, so that repeats have them in the same
+places:
 
     t1 = x * 2.0                     kept[0] = x * 2.0
     t2 = t1 + 1.0          -->       kept[1] = kept[0] + 1.0
@@ -51,14 +52,14 @@ def cut(plan: Plan) -> Plan:
 
 def _cuts(steps: Sequence[Step]) -> set[int]:
     """The positions of the steps before which a kernel ends."""
-    length = [0, *accumulate(map(code_size, steps))]  # of all that is before a step
+    length = [0, *accumulate(map(code_size, steps))]  # of all steps before each one
     if length[-1] <= LONGEST:
         return set()
     lives = Lives(steps, length)
     cuts = set()
     start = 0
     for position, step in enumerate(steps):
-        if isinstance(step, PythonCall) or is_parallel(step):  # ends the kernel in any case
+        if isinstance(step, PythonCall) or is_parallel(step):  # it ends the kernel in any case
             lives.end(position + 1)
             start = position + 1
         while position > start and length[position + 1] - length[start] > LONGEST:
@@ -71,13 +72,13 @@ def _cuts(steps: Sequence[Step]) -> set[int]:
 
 
 class Lives:
-    """Between which steps each temporary lives, and which of the kernels so far it comes from."""
+    """The live ranges of temporaries in steps, and the kernels so far in which they start."""
 
     def __init__(self, steps: Sequence[Step], length: list[int]) -> None:
         first: dict[Cell, int] = {}
         final: dict[Cell, int] = {}
-        self.origins: list[set[int]] = []  # of what a step uses: where that is used first
-        self.last = list(range(len(steps)))  # the last use of what a step is the first to use
+        self.origins: list[set[int]] = []  # for each step, the first uses of the cells it uses
+        self.last = list(range(len(steps)))  # for each step, the last use of cells it uses first
         for position, step in enumerate(steps):
             roots = {c.root for c, _, _ in step.accesses() if c.root.role == "temporary"}
             self.origins.append({first.setdefault(root, position) for root in roots})
@@ -88,21 +89,22 @@ class Lives:
             if length[final[cell]] - length[position] <= LONGEST:  # others cross a cut anyway
                 change[position + 1] += 1
                 change[final[cell] + 1] -= 1
-        self.crossing = list(accumulate(change))  # how many live before a step and from it on
+        self.crossing = list(accumulate(change))  # live before a step and from it on
         self.starts = [0]  # of the kernels so far, the last of which is open
-        self.ends: list[int] = []  # the last uses of what they made
+        self.ends: list[int] = []  # the last uses of their results
 
     def end(self, position: int) -> None:
-        """A kernel ends before this step."""
+        """End the open kernel before the step at `position`."""
         self.ends.append(max(self.last[self.starts[-1] : position]))
         self.starts.append(position)
 
     def best(self, first: int, last: int) -> int:
         """The step from `first` to `last` before which the open kernel should end.
 
-        Where it has used up what it uses of an earlier kernel, in the first place: the backward
-        half of a program is then cut as the forward half is. Then, where little crosses. Then, as
-        soon as possible, since the backward half of what a kernel computes is longer.
+        First choice: where the kernel needs no more values of the earlier kernels that it has used.
+        So the backward half of a program is cut as the forward half is. Second: where few values
+        cross. Third: as soon as possible, since the backward half of a kernel's computation is
+        longer.
         """
         start = self.starts[-1]
         used: set[int] = set()
@@ -120,10 +122,10 @@ class Lives:
 
 
 def _places(steps: Sequence[Step]) -> dict[Cell, tuple[Cell, At]]:
-    """Where the registers that several kernels use are kept."""
+    """The array elements that hold the registers used by several kernels."""
     homes: dict[Cell, int] = {}  # the kernel that uses a cell first
     crosses: set[Cell] = set()
-    fixed: set[Cell] = set()  # cells that steps other than these refer to
+    fixed: set[Cell] = set()  # cells that other kinds of steps refer to
     for number, segment in enumerate(segments(steps)):
         for step in walk([segment] if isinstance(segment, PythonCall) else segment):
             for cell, _, _ in step.own():
@@ -137,7 +139,7 @@ def _places(steps: Sequence[Step]) -> dict[Cell, tuple[Cell, At]]:
             rows.setdefault((home, cell.dtype), []).append(cell)
     places: dict[Cell, tuple[Cell, At]] = {}
     for (_, dtype), cells in rows.items():
-        # All of one size, so that kernels that are alike take arguments that are alike.
+        # All of one size, so that equal kernels have equal arguments.
         kept = Cell((max(len(cells), LONGEST),), dtype, hint="kept", stored=True)
         places |= {cell: (kept, (Affine((), k),)) for k, cell in enumerate(cells)}
     return places

@@ -1,5 +1,5 @@
-"""Lowering of calls that fill their result in order: elementwise, reductions, running sums,
-regions, and what only NumPy can evaluate."""
+"""Lowering of calls that fill their result in order: elementwise calls, reductions, running sums,
+regions, and calls of NumPy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def elementwise(low: Lowering, call: Call) -> None:
 
 
 def reduction(low: Lowering, call: Call) -> None:
-    """Kept axes before the reduced ones accumulate in a register, others in the result."""
+    """A reduction accumulates in a register if the kept axes come before the reduced ones, else in
+    the result."""
     (x,) = call.operands
     primitive: Any = call.primitive
     identity = primitive.fold.identity(call.out.dtype)
@@ -57,21 +58,21 @@ def fold(
     reads: Callable[[At], tuple[Read, ...]],
     order: Sequence[int] | None = None,
 ) -> None:
-    """Fold `primitive(reads)` over `axes` of an iteration space, looping in this order."""
+    """Fold `primitive(reads)` over `axes` of an iteration space. `order` is that of the loops."""
     cell = low.result(call)
     shape = tuple([index.extent for index in indices])
     at = at_indices(indices)
     order = list(range(len(shape)) if order is None else order)
     kept = [a for a in range(len(shape)) if a not in axes]
     target = tuple(at[a] for a in kept)
-    # Reduced loops inside all kept ones, then the rest.
+    # Reduced loops inside all kept ones, then the others.
     inner: list[int] = []
     while order and order[-1] in axes:
         inner.insert(0, order.pop())
     outer = order
     split = any(a in axes for a in outer)
     wide = cell.dtype == np.float32 and combine.wide
-    if split:  # a whole array of partial sums: twice the memory, so only where it matters
+    if split:  # partial sums are an array of twice the memory, so only where it matters
         count = math.prod(shape[a] for a in axes)
         wide = wide and (count > LONG_SUM or any(shape[a] in low.open for a in axes))
     dtype = np.dtype(np.float64) if wide else cell.dtype
@@ -79,7 +80,7 @@ def fold(
     done = ew.AsType(cell.dtype) if wide else ew.copy
     if not split:
         acc = cell
-        if wide or (inner and outer):  # a register, whatever becomes of the result
+        if wide or (inner and outer):  # a register, wherever the result is stored
             acc = Cell(cell.shape, dtype, src=call.src)
         body: list[Step] = [store(acc, target, identity, call.src)]
         body += nest(
@@ -115,7 +116,7 @@ def fold(
 
 
 def running(low: Lowering, call: Call) -> None:
-    """Running sums and products: one register carried along the axis."""
+    """Running sums and products: one register that is carried along the axis."""
     *factors, x = call.operands
     primitive: Any = call.primitive
     axis, combine = primitive.axis, primitive.fold
@@ -140,7 +141,7 @@ def running(low: Lowering, call: Call) -> None:
     if not factors or not count:
         body: list[Step] = [store(acc, acc_at, combine.identity(cell.dtype), call.src)]
         body += nest([indices[axis]], add(place(Affine.of(indices[axis])), combine))
-    else:  # there is one between each entry and the next, so the first entry stands by itself
+    else:  # a factor belongs to two adjacent entries, so the first entry has none
         step = Index(max(0, count - 1))
         at, between = place(Affine.of(step) + 1), list(at_indices(indices))
         between[axis] = -Affine.of(step) + (count - 2) if primitive.reverse else Affine.of(step)
@@ -175,7 +176,7 @@ def extremal(low: Lowering, call: Call) -> None:
 
 
 def region(low: Lowering, call: Call) -> None:
-    """`where(column <= row + offset, x, 0)`, or `>=`."""
+    """`where(column <= row + offset, x, 0)`, or `>=` for an upper region."""
     primitive: Any = call.primitive
     cell = low.result(call)
     indices = indices_for(cell.shape)
@@ -195,7 +196,7 @@ def region(low: Lowering, call: Call) -> None:
 
 
 def part(low: Lowering, call: Call) -> None:
-    """A part, with what is behind it filled; or just its front, if that is all that is read."""
+    """A part with its fill, or without it if only the elements before the fill are read."""
     primitive: Any = call.primitive
     cell = low.new_cell(call.out, call, call.out.shape)
     front = low.fronts.counts[call.out]
@@ -208,8 +209,8 @@ def part(low: Lowering, call: Call) -> None:
 
 
 def python_call(low: Lowering, call: Call, becomes: Mapping[int, int] = NONE) -> None:
-    """A call of NumPy. It writes to some of its operands, which become its results, by their
-    numbers: these start where the results will be."""
+    """A call of NumPy. `becomes` maps positions of operands to the results that NumPy writes in
+    their place: these operands are copied into the results' memory first."""
     outs = [Cell(out.shape, out.dtype, src=call.src) for out in call.outs]
     places = {k: outs[result] for k, result in becomes.items()}
     reads: list[Cell | Literal] = []
@@ -221,17 +222,17 @@ def python_call(low: Lowering, call: Call, becomes: Mapping[int, int] = NONE) ->
         else:
             reads.append(x if isinstance(x, Literal) else low.materialized(x))
     low.cells.update(zip(call.outs, outs, strict=True))
-    # What a guard takes for granted, the number of indices for one, holds before NumPy is called.
+    # A guard's assumption, such as the number of indices, must hold before NumPy is called.
     low.check_guards()
     low.steps.append(PythonCall(call.primitive, tuple(outs), tuple(reads), call.src))
 
 
 def unset(low: Lowering, call: Call) -> None:
-    """Memory that others write to first: each of them takes its own."""
+    """No step: each call that writes to unset memory allocates its own."""
 
 
 def copied_view(low: Lowering, call: Call) -> None:
-    """A view of what is written to before it is read."""
+    """A copy of a view whose base is written to before the view is read."""
     cell = low.new_cell(call.out, call, call.out.shape)
     low.copy_into(cell, partial(low.read, call.out), call.src, low.indices_of(call.out))
     low.cells[call.out] = cell

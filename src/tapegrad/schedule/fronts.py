@@ -1,13 +1,13 @@
-"""Fronts: how much of each array the rounds of a loop read.
+"""Fronts: the leading elements of each array that the rounds of a loop read.
 
-Arrays that grow from round to round have one shape, and stand at the front of it (see
-`primitives.parts`). Who reads one reads a part: so many elements, by the step. Followed back, this
-tells how far each operand is read, and its loops run no further:
+An array that grows from round to round has a fixed shape, and its elements are the first ones (see
+`primitives.parts`). Its readers read a part: a number of elements that depends on the step.
+Followed backwards, this number says how far each operand is read, and loops run no further:
 
     for j in range(20): y[j] = x[j] * w[j]          for j in range(i):
     for j in range(20): s += part(y, 0:i)[j]   -->      s += x[j] * w[j]
 
-A part that is read at its front alone is a view: nothing is filled.
+If nothing reads a part behind its elements, it is a view: nothing is filled.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from tapegrad.primitives.kinds import (
 )
 from tapegrad.schedule.access import entries
 
-Front = tuple[Affine | None, ...]  # of each axis: how many elements; None of all
+Front = tuple[Affine | None, ...]  # the number of elements along each axis; None for all
 
 
 def same(x: Affine | None, y: Affine | None) -> bool:
-    """Whether two numbers are equal, whatever the steps."""
+    """Whether two numbers are equal for all steps."""
     if x is None or y is None:
         return x is y
     return x == y or x - y == Affine()
 
 
 def places(call: Call, affine: Callable[[Operand], Affine | None]) -> At | None:
-    """The places of a call on a part, as numbers of the steps; None if they aren't."""
+    """The places of a call on a part, as affine numbers of the steps; None if they aren't
+    affine."""
     primitive: Any = call.primitive
     steps = [affine(step) for step in primitive.steps(call.operands)]
     return None if None in steps else entries(primitive.where.places(steps))
 
 
 def front_of(call: Call, found: Sequence[Any]) -> Front:
-    """How many elements of each axis of a part there are, if these are its places."""
+    """The number of elements along each axis of a part with these places."""
     index = call.primitive.index  # type: ignore[attr-defined]
     counts = iter(found[len(index) :])
     return tuple(
@@ -57,8 +58,8 @@ def front_of(call: Call, found: Sequence[Any]) -> Front:
 
 
 def _shown(call: Call, indices: Sequence[Index]) -> list[Index | None]:
-    """Of each axis of its operand, the index with which a view goes along it, from its start on;
-    None where it does so otherwise."""
+    """For each axis of the operand, the index with which a view goes along it from its start; None
+    if it goes along it in another way."""
     p: Any = call.primitive
     shape = call.operands[0].shape
     at = p.read([Affine(((index, 1),)) for index in indices], shape)
@@ -70,12 +71,12 @@ def _shown(call: Call, indices: Sequence[Index]) -> list[Index | None]:
 
 
 class Fronts:
-    """What is read of each variable of a tape."""
+    """How far each variable of a tape is read."""
 
     def __init__(self, tape: Tape, affine: Callable[[Operand], Affine | None]) -> None:
-        """`affine` are the numbers of steps that scalars are."""
+        """`affine` returns the affine number that a scalar is; None if it isn't one."""
         self.read: dict[Var, list[Affine | None]] = {}
-        self.counts: dict[Var, Front] = {}  # of parts: how much of them isn't filled
+        self.counts: dict[Var, Front] = {}  # for each part: its elements before the fill
         self.fills: dict[Var, Any] = {}
         self.views: set[Var] = set()
         self.made: dict[Var, Call] = {}
@@ -104,7 +105,8 @@ class Fronts:
         return (None,) * len(x.shape) if front is None else tuple(front)
 
     def neutral(self, x: Operand, axis: int, fill: Any) -> Affine | None:
-        """How many elements along an axis aren't `fill`; None if that isn't known."""
+        """The number of elements along an axis before those that are `fill`; None if it isn't
+        known."""
         while isinstance(x, Var) and x not in self.counts and x in self.made:
             call = self.made[x]
             if not isinstance(call.primitive, View):
@@ -119,8 +121,8 @@ class Fronts:
         return self.counts[x][axis]
 
     def of_depth(self, call: Call) -> Affine | None:
-        """How many terms the sums that a product consists of have, over one axis: behind the front
-        of an operand with zeros there is nothing to be multiplied."""
+        """The number of terms in each sum of a product, over one axis. Behind the elements of an
+        operand with zeros there is nothing to multiply. None if it isn't known."""
         (x, y), terms = call.operands, call.primitive.terms  # type: ignore[attr-defined]
         if len(terms.depth) != 1 or x.shape[terms.x.index(terms.depth)] < 2:
             return None
@@ -142,7 +144,7 @@ class Fronts:
             self.read[x] = [a if same(a, b) else None for a, b in zip(known, front, strict=True)]
 
     def _follow(self, call: Call) -> None:
-        """Note what a call reads of its operands, if so much is read of its result."""
+        """Note how far a call reads its operands, given how far its result is read."""
         p: Any = call.primitive
         if len(call.outs) != 1 or isinstance(p, Unset):
             for x in call.operands:
@@ -182,7 +184,8 @@ class Fronts:
                 self._whole(x)
 
     def _of_view(self, call: Call, out: Front) -> None:
-        """Of an axis that a view shows from its start on, as much is read as of the view's."""
+        """Note how far a view reads its operand. An axis that it shows from its start is read as
+        far as the view's own."""
         x = call.operands[0]
         indices = [Index(n) for n in call.out.shape]
         fronts = dict(zip(indices, out, strict=True))

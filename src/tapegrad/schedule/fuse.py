@@ -27,20 +27,20 @@ from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 from tapegrad.schedule.independent import is_direct
 
-# Entries along each axis: larger arrays are filled one after the other, as memory is fastest. And a
-# loop on the tape, on whose length its kernels don't depend, is longer.
+# Entries along each axis. Larger arrays are filled one after another, which is fastest for memory.
+# A loop on the tape whose length isn't part of its kernels is longer than this.
 FEW = 16
-MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
+MAX_WEIGHT = 400  # statements; larger loops take long to compile and need many registers
 
 
 @dataclass
 class Use:
-    """How a step touches a cell: whether it writes, and the axes along which all of its accesses
-    are indexed by the step's own loop alone: by so many times its index, from so far on."""
+    """How a step accesses a cell: whether it writes, and the axes along which all accesses are
+    indexed by the step's own loop alone. Such an axis is (axis, factor of the index, offset)."""
 
     writes: bool
     aligned: set[tuple[int, int, int]]
-    # The axes along which all of its accesses are at known places, and these.
+    # The axes along which all accesses are at constant positions, and these positions.
     known: dict[int, set[int]]
 
     def is_apart(self, other: Use) -> bool:
@@ -49,7 +49,7 @@ class Use:
         return any(not self.known[axis] & other.known[axis] for axis in axes)
 
     def with_access(self, other: Use) -> Use:
-        """This and another use of the same cell."""
+        """The union of this and another use of the same cell."""
         known = {
             axis: self.known[axis] | k for axis, k in other.known.items() if axis in self.known
         }
@@ -57,7 +57,7 @@ class Use:
 
 
 def touched(step: Step) -> dict[Cell, Use]:
-    """The cells that a step touches, and how."""
+    """The cells that a step accesses, and how."""
     index = step.index if isinstance(step, Loop) else None
     found: dict[Cell, Use] = {}
     for cell, at, writes in step.touches():
@@ -80,7 +80,7 @@ def touched(step: Step) -> dict[Cell, Use]:
 
 
 def are_aligned(uses: dict[Cell, Use], others: dict[Cell, Use]) -> bool:
-    """Whether iteration i of one loop needs nothing of the other but its iteration i."""
+    """Whether iteration i of one loop depends on the other loop's iteration i only."""
     for cell in others.keys() & uses.keys():
         mine, theirs = uses[cell], others[cell]
         aligned = mine.aligned & theirs.aligned
@@ -90,19 +90,19 @@ def are_aligned(uses: dict[Cell, Use], others: dict[Cell, Use]) -> bool:
 
 
 def are_in_step(loop: Loop, other: Loop) -> bool:
-    """Whether two loops, one after the other, may as well be a single one."""
+    """Whether two adjacent loops could be a single one."""
     return are_aligned(touched(loop), touched(other))
 
 
 def _moves(step: Step) -> bool:
-    """Whether a step may stand further up than it does, as far as what it touches goes: where it
-    fills an array with a literal, or computes one number."""
+    """Whether a step may be moved up, if its cells allow it: it fills an array with a literal, or
+    computes one number."""
     one = isinstance(step, Compute)
     return is_direct(step) and (one or all(map(is_fill, leaves(step))))
 
 
 class _Item:
-    """A step with what it touches, kept up to date as loops grow. `key` orders items."""
+    """A step with its uses of cells, which are updated as loops grow. `key` orders items."""
 
     key = 0
 
@@ -113,12 +113,12 @@ class _Item:
         self.moves = _moves(step)
 
     def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
-        """Whether the order of this step and of others, which touch these cells, matters."""
+        """Whether a step with these uses can't be exchanged with this one."""
         small, large = (uses, self.uses) if len(uses) < len(self.uses) else (self.uses, uses)
         return any(c in large and (u.writes or large[c].writes) for c, u in small.items())
 
     def can_take(self, other: _Item) -> bool:
-        """Whether `other`, a loop, may become part of this loop."""
+        """Whether the loop `other` may be merged into this loop."""
         if not (isinstance(self.step, Loop) and isinstance(other.step, Loop)):
             return False
         index, others = self.step.index, other.step.index
@@ -163,16 +163,16 @@ def _fused(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 _key = attrgetter("key")
-GAP = 1 << 32  # between the keys of neighbours: room for what is moved between them
+GAP = 1 << 32  # between the keys of neighbours, so that items can be moved between them
 
 
 class _Sequence:
-    """Items in order, and those that touch a cell: an item only cares about those it shares with,
-    and to look through all of them, for each, would take long programs quadratic time."""
+    """Items in order, and the items that touch each cell. An item only depends on items that share
+    a cell with it. To look through all items for each would take quadratic time."""
 
     def __init__(self) -> None:
         self.order: list[_Item] = []
-        self.touching: dict[Cell, list[_Item]] = {}  # in order, too
+        self.touching: dict[Cell, list[_Item]] = {}  # in order as well
         self.barrier = -1  # the key of the last call of NumPy, which nothing moves across
 
     def append(self, item: _Item) -> None:
@@ -209,11 +209,11 @@ class _Sequence:
         self._add(item)
 
     def join(self, item: _Item, below: int | None = None) -> bool:
-        """Merge `item` into the latest loop, of those with keys below, that can take it without
-        reordering what depends on each other. Fills that it needs (the zeros that it adds to) and
-        single numbers are moved in front of that loop."""
+        """Merge `item` into the latest loop that can take it without reordering dependent steps.
+        With `below`, only loops with smaller keys count. Fills that the item needs (zeros to add
+        to) and single numbers are moved before that loop."""
         carried: list[_Item] = []
-        uses: dict[Cell, Use] = {}  # of all that is carried
+        uses: dict[Cell, Use] = {}  # of all carried items
         for other in self._sharing(item, carried, below):
             blocked = other.conflicts(uses)
             if not blocked and other.can_take(item):
@@ -222,7 +222,7 @@ class _Sequence:
                 other.take(item)
                 for c in reversed(carried):
                     self._move_before(c, other)
-                # What was grown may now share cells with a loop further up.
+                # The grown loop may now share cells with a loop before it.
                 shares = any(self.touching[cell][0] is not other for cell in further)
                 if shares and self.join(other, other.key):
                     self._remove(other)
@@ -235,9 +235,9 @@ class _Sequence:
         return False
 
     def _sharing(self, item: _Item, carried: list[_Item], below: int | None) -> Iterator[_Item]:
-        """The items that share a cell with `item` or one of those that are carried, whose list may
-        grow, latest first."""
-        waiting: list[tuple[int, int, list[_Item], int]] = []  # of each cell, the next
+        """The items that share a cell with `item` or with a carried item, latest first. `carried`
+        may grow meanwhile."""
+        waiting: list[tuple[int, int, list[_Item], int]] = []  # for each cell, its next item
         seen: set[Cell] = set()
 
         def look_at(cells: Iterable[Cell], key: int | None) -> None:
@@ -270,7 +270,7 @@ class _Sequence:
 
 
 def gather_fills(plan: Plan) -> Plan:
-    """The plan with one loop for small arrays that are filled one after the other."""
+    """The plan with adjacent fills of small arrays in one loop."""
     return replace(plan, steps=_gathered(plan.steps))
 
 
@@ -289,7 +289,7 @@ def _gathered(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def _fill_alike(loop: Loop, other: Loop) -> bool:
-    """Whether two loops over the same range do nothing but fill small arrays, each its own."""
+    """Whether two loops over the same range only fill small arrays, none of them in both."""
     plain = replace(loop, index=other.index, body=other.body) == other
     cells = [{cell.root for cell, _, _ in x.accesses()} for x in (loop, other)]
     return (

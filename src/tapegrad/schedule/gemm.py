@@ -1,8 +1,8 @@
-"""Lowering of contractions that are products of matrices.
+"""Lowering of contractions as products of matrices.
 
-The letters of a role, rows, columns or depth, are one axis of matrices if they lie one behind the
-other in memory, in both arrays that have them. Others become loops around the product; of the
-depth, loops in which products are added up.
+The letters of a role (rows, columns or depth) are one axis of matrices if they are adjacent in
+memory, in both arrays that have them. The other letters become loops around the product. Products
+are added up in the loops over the depth.
 
     einsum(x, w, 'nijc,cd->nijd')              out as (n i j) by d = x as (n i j) by c @ w
 
@@ -34,17 +34,17 @@ from tapegrad.schedule.cost import PRODUCT, WRITE, traffic
 from tapegrad.schedule.lowering import Lowering
 from tapegrad.schedule.products import extents, is_gemm, product_loops
 
-# What starting a product takes, in additions: a product of 12 x 8 by 8 x 16 in float64, of a batch
-# of 400 on one core with AVX-512, takes 7 ns more than its multiplications, larger ones up to 13.
+# The start of a product, in additions. In float64 a product of 12 x 8 by 8 x 16, one of a batch of
+# 400 on one core with AVX-512, takes 7 ns more than its multiplications, larger ones up to 13.
 STARTED = 100
-# A product of a matrix and its transpose is computed in so many blocks of rows, of whole blocks of
-# registers, if that gains so much, in additions: 1000 x 100 takes 0.6 of the time then.
+# A product of a matrix and its transpose is computed in BLOCKS blocks of rows, multiples of EVEN,
+# if that gains GAINED additions: 1000 x 100 takes 0.6 of the time then.
 BLOCKS, EVEN = 4, 8
 GAINED = 1 << 18
-# The blocks read the matrix two and a half times, each byte for so many additions where it comes
-# from beyond the cores' shared cache: of 100,000 rows, 48 columns take longer so, 64 don't.
+# The blocks read the matrix two and a half times. A byte from beyond the shared cache costs
+# FROM_FAR additions: for 100,000 rows, 48 columns take longer in blocks, 64 don't.
 FAR, FROM_FAR = 1 << 24, 0.3
-NEAR = 8  # an axis of so many elements isn't given up for a longer one whose elements lie apart
+NEAR = 8  # elements of an axis that isn't given up for a longer one with a larger stride
 
 
 def product(low: Lowering, call: Call) -> None:
@@ -56,18 +56,18 @@ def product(low: Lowering, call: Call) -> None:
 
 @dataclass(frozen=True)
 class Laid:
-    """An operand, or the result, in memory: the axis of the cell along which each letter goes, and
-    where on the others, and on these, it begins."""
+    """The layout of an operand or the result: the cell's axis of each letter, and the start along
+    all axes."""
 
     cell: Cell
     axes: Mapping[str, int]
     at: tuple[Affine, ...]
-    # Of windows, along an axis of which two letters go: how far each goes at once.
+    # For windows, where two letters go along one axis: the step of each.
     steps: Mapping[str, int] | None = None
 
     def follows(self, one: str, other: str, size: Mapping[str, int]) -> bool:
-        """Whether two axes are one: all of the second goes by for each step along the first. Of
-        windows any are."""
+        """Whether two letters can be one axis: a step along the first goes past all of the second.
+        For windows any two can."""
         if self.steps is not None:
             return True
         a, b = self.axes[one], self.axes[other]
@@ -78,7 +78,8 @@ class Laid:
     def panel(
         self, rows: str, columns: str, size: Mapping[str, int], at: Mapping[str, Affine]
     ) -> Panel:
-        """The matrix of these letters, where the others are at these indices."""
+        """The matrix with these letters as rows and columns, where the other letters are at the
+        indices `at`."""
         entries = list(self.at)
         steps = self.steps or {}
         for letter, axis in self.axes.items():
@@ -97,8 +98,8 @@ class Laid:
 
 @dataclass(frozen=True)
 class Split:
-    """The letters of each role that make an axis of the matrices, and those of loops: around the
-    product, and around its sums."""
+    """The letters of each role that become axes of the matrices, those of loops around the product
+    (`outer`), and those of loops that add up products (`inner`)."""
 
     rows: str
     columns: str
@@ -107,21 +108,21 @@ class Split:
     inner: str
 
     def price(self, size: Mapping[str, int], itemsize: int) -> float:
-        """What the products cost, in additions."""
+        """The cost of the products, in additions."""
         work = math.prod(size[k] for k in self.rows + self.columns + self.depth)
         count = math.prod(size[k] for k in self.outer + self.inner)
         return count * (STARTED + PRODUCT * itemsize * work)
 
 
 def gemm(low: Lowering, call: Call) -> None:
-    """A product of matrices: into a cell of its own, or into the sum that it is a term of."""
+    """A product of matrices, into a cell of its own, or added to the sum of which it is a term."""
     terms = call.primitive.terms  # type: ignore[attr-defined]
     size = extents(call)
     found = [_laid(low, x, term) for x, term in zip(call.operands, terms, strict=False)]
     total = low.totals.get(call.out)
     cell = total.cell if total else low.result(call)
     if all(laid is not None and laid.steps is not None for laid in found):
-        found[0] = None  # one factor alone may be windows
+        found[0] = None  # only one factor may be windows
     letters = terms.out if not (total and total.swapped) else _swapped(terms.out)
     out = (
         _in_rows(cell, letters)
@@ -131,7 +132,8 @@ def gemm(low: Lowering, call: Call) -> None:
     if total and total.is_first:
         _fill_zeros(low, call, cell)
 
-    # What isn't in the way of a product stays where it is; else what is cheapest to copy is copied.
+    # Operands whose layout allows a product aren't copied. Among the alternatives the cheapest
+    # copies are made.
     best: Any = None
     for copied in itertools.product((False, True), repeat=2):
         if any(not copy and laid is None for copy, laid in zip(copied, found, strict=True)):
@@ -156,7 +158,7 @@ def gemm(low: Lowering, call: Call) -> None:
 
 
 def _copying(x: Operand) -> float:
-    """What a copy of an operand costs: each element is read, and written."""
+    """The cost of a copy of an operand: each element is read and written."""
     count, itemsize = x.aval.size, x.dtype.itemsize
     return count * (1 + WRITE) * traffic(itemsize, count * itemsize)
 
@@ -169,7 +171,7 @@ def _emit(
     laid: tuple[Laid, Laid, Laid],
     adds: bool,
 ) -> None:
-    """The loops around the product, and the product."""
+    """Append the product, inside its loops."""
     out, x, y = laid
     outer, inner = (
         indices_for([size[k] for k in letters]) for letters in (split.outer, split.inner)
@@ -188,15 +190,15 @@ def _emit(
     step = Gemm(panels[0], panels[1], panels[2], adds, call.src, sizes)
     if out.axes[split.rows[-1]] > out.axes[split.columns[-1]]:  # (x @ y).T = y.T @ x.T
         step = step.T
-    if step.x.ways is not None:  # of which panels are copied
+    if step.x.ways is not None:  # the factor whose panels are copied
         step = step.T
     blocks = None if inner or sizes else _by_symmetry(step)
     low.steps += nest([*outer, *inner], blocks or [step])
 
 
 def _by_symmetry(step: Gemm) -> list[Step] | None:
-    """A product of a matrix and its transpose, of which the blocks above the diagonal are those
-    below it; None of others, and where it isn't worth it.
+    """A product of a matrix and its transpose by blocks; the blocks above the diagonal are copies
+    of those below it. None for other products, and if it isn't worth it.
 
         out[:a, :a] = x[:a] @ x[:a].T
         out[a:b, :b] = x[a:b] @ x[:b].T,  out[:a, a:b] = out[a:b, :a].T
@@ -227,7 +229,7 @@ def _by_symmetry(step: Gemm) -> list[Step] | None:
 
 
 def _mirrored(out: Panel, start: int, count: int, src: Any) -> list[Step]:
-    """Copy what is left of the diagonal in these rows to where it is above it."""
+    """Copy these rows' elements left of the diagonal to their transposed places above it."""
     indices = indices_for([start, count])
     j, i = (Affine.of(index) for index in indices)
     below = out.entry((i + start, j))
@@ -236,14 +238,14 @@ def _mirrored(out: Panel, start: int, count: int, src: Any) -> list[Step]:
 
 
 def _fill_zeros(low: Lowering, call: Call, cell: Cell) -> None:
-    """What products are added to."""
+    """Fill the cell to which products are added with zeros."""
     whole = cell.shape == call.out.shape
     every = low.indices_of(call.out) if whole else indices_for(cell.shape)
     low.steps += nest(every, [store(cell, at_indices(every), 0, call.src)])
 
 
 def _fronts(low: Lowering, call: Call, split: Split, panels: Sequence[Panel]) -> Any:
-    """How many rows, columns and terms there are, where it is less than all of them."""
+    """The numbers of rows, columns and terms, if any is less than all; else None."""
     terms = call.primitive.terms  # type: ignore[attr-defined]
     far = dict(zip(terms.out, low.fronts.of(call.out), strict=True))
     ends = [far[k] if len(k) == 1 else None for k in (split.rows, split.columns)]
@@ -260,8 +262,8 @@ def _fronts(low: Lowering, call: Call, split: Split, panels: Sequence[Panel]) ->
 
 
 def _laid(low: Lowering, x: Operand, term: str) -> Laid | None:
-    """Where an operand lies, through the views that show it; None if matrices can't be taken there:
-    an index says where, an axis is gone through in steps, or it repeats itself."""
+    """The layout of an operand, through its views. None if it isn't one of matrices: an index
+    array, a step, or a repeated axis is in the way."""
     indices = [Index(n) for n in x.shape]
     read = low.read(x, at_indices(indices))
     if read.cell is None or read.cell.scalar:
@@ -280,7 +282,7 @@ def _laid(low: Lowering, x: Operand, term: str) -> Laid | None:
                 return None
             axes[letter[index]], steps[letter[index]] = axis, step
         if mine and entry.range[1] >= read.cell.shape[axis]:
-            return None  # of which the front is read alone
+            return None  # only its leading elements are read
         are_windows |= len(mine) > 1
         at.append(Affine(tuple([t for t in entry.terms if t[0] not in letter]), entry.const))
     if len(axes) < len(letter) or not (are_windows or all(k == 1 for k in steps.values())):
@@ -289,13 +291,13 @@ def _laid(low: Lowering, x: Operand, term: str) -> Laid | None:
 
 
 def _in_rows(cell: Cell, letters: str) -> Laid:
-    """An array with these axes."""
+    """The layout of an array with these axes."""
     axes = {k: a for a, k in enumerate(letters) if cell.shape[a] != 1}
     return Laid(cell, axes, (Affine(),) * len(letters))
 
 
 def _in_box(cell: Cell, letters: str, box: StaticIndex) -> Laid:
-    """The part of an array with these axes that an index takes."""
+    """The layout of a box of an array with these axes."""
     rest = iter(letters)
     axes, at = {}, []
     for a, k in enumerate(box):
@@ -310,7 +312,7 @@ def _swapped(letters: str) -> str:
 
 
 def _orders(laid: Sequence[Laid | None], terms: Any, out: str) -> tuple[str, str]:
-    """The letters of operands in the order in which a copy has them: as the others have theirs."""
+    """The order of each operand's letters in a copy, which follows the other arrays."""
     rows, columns = ("".join(k for k in out if k in mine) for mine in (terms.rows, terms.columns))
     depth = terms.depth
     for other in laid:
@@ -320,7 +322,7 @@ def _orders(laid: Sequence[Laid | None], terms: Any, out: str) -> tuple[str, str
 
 
 def _copied(low: Lowering, x: Operand, term: str, order: str) -> Laid:
-    """An operand in memory of its own, with its axes in this order."""
+    """A copy of an operand, with its axes in this order."""
     size = dict(zip(term, x.shape, strict=True))
     if order == term:
         return _in_rows(low.materialized(x), order)
@@ -337,7 +339,7 @@ def _copied(low: Lowering, x: Operand, term: str, order: str) -> Laid:
 
 
 def _split(terms: Any, size: Mapping[str, int], x: Laid, y: Laid, out: Laid) -> Split:
-    """Which letters make matrices, as many as can."""
+    """Choose the letters of the matrices, as many as possible."""
     rows, columns, depth = (
         _together(letters, size, *pair)
         for letters, pair in (
@@ -352,8 +354,8 @@ def _split(terms: Any, size: Mapping[str, int], x: Laid, y: Laid, out: Laid) -> 
 
 
 def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> str:
-    """The letters that are one axis in both arrays: the last one that is long enough, since its
-    elements lie nearest to each other, or else the longest."""
+    """The letters that are one axis in both arrays: the last long enough group, since its elements
+    are nearest to each other, or else the longest group."""
     long = sorted((k for k in letters if size[k] != 1), key=lambda k: one.axes[k])
     best = chain = long[0]
     for k in long[1:]:

@@ -1,11 +1,11 @@
-"""Rounds that need nothing of each other: a loop over them is a loop like any other.
+"""Independent rounds: a loop over them becomes an ordinary loop nest.
 
     for t in range(n):                  for i:
         y[t] = f(x[t])         -->          y[i] = f(x[i])
 
-Rounds are independent if each only writes entries of its own, of arrays that no round reads. Their
+Rounds are independent if each only writes entries of its own, in arrays that no round reads. Their
 plan becomes the body of a nest, which may be fused with its neighbours and shared by several cores.
-A temporary of a round has an entry for each round then, which `shrink` takes from it again.
+A temporary of a round gets an entry for each round, which `shrink` removes again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from tapegrad.ir.tape import Literal
 
 
 def is_independent(plan: Plan, count: int) -> bool:
-    """Whether the rounds of a loop, whose first `count` inputs are carried, are independent."""
+    """Whether the rounds of a loop are independent. `plan` is that of a round; its first `count`
+    inputs are loop-carried."""
     carried = plan.inputs[:count]
     if plan.failures or any(cell.role != "state" for cell in carried):
         return False
     index = plan.among[-1]
     for step in walk(plan.steps):
         if isinstance(step, Loop):
-            if step.index.limit is not None:  # it would be a triangle, which no pass of plans knows
+            if step.index.limit is not None:  # a triangle, which passes don't support
                 return False
             continue
         if not isinstance(step, Compute) or any(c.alias is not None for c, _, _ in step.accesses()):
@@ -38,12 +39,12 @@ def is_independent(plan: Plan, count: int) -> bool:
             return False
         if step.cell in carried and not _has_own_entry(step.at, index):
             return False
-    # Of one array all rounds write at one distance from each other.
+    # All writes to one array are at the same offset from the round's index.
     return all(len(_written(plan, cell)) == 1 for cell in carried)
 
 
 def is_direct(step: Step) -> bool:
-    """Whether where it reads and writes doesn't depend on values."""
+    """Whether a step's indices don't depend on values in memory."""
     return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
 
 
@@ -53,7 +54,8 @@ def _has_own_entry(at: At, index: Index) -> bool:
 
 
 def _written(plan: Plan, cell: Cell) -> set[Any]:
-    """Where rounds write in an array, along the axes that are indexed by the round alone."""
+    """The indices at which rounds write to an array, along the axes that are indexed by the round
+    alone."""
     index = plan.among[-1]
     return {
         tuple(
@@ -73,7 +75,8 @@ def as_nest(
     reads: Sequence[Read],
     materialized: Callable[[Literal], Cell],
 ) -> Loop:
-    """The rounds as a nest: of the cells outside in the place of those that the plan is passed."""
+    """The rounds as a nest. The cells of the loop's operands and results replace the inputs of the
+    round's plan."""
     places: dict[Cell, tuple[Cell, At]] = {}
     for k, (cell, read) in enumerate(zip(plan.inputs, reads, strict=True)):
         if k < len(outs):
@@ -97,5 +100,5 @@ def as_nest(
 
 
 def _fresh() -> int:
-    """The number of a new cell."""
+    """The id of a new cell."""
     return Cell((), bool).id  # type: ignore[arg-type]

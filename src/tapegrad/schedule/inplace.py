@@ -1,10 +1,10 @@
-"""Results that are written where an argument lies, as the caller wants it.
+"""Results that are written over an argument, at the caller's request.
 
     for i: m1[i] = 0.9 * m[i] + 0.1 * g[i]      -->      for i: m[i] = 0.9 * m[i] + 0.1 * g[i]
 
-That is done where each element of the argument is read for the last time when the result's is
-written, and where nothing can stop the program any more: else an attempt that failed would have
-spoilt the argument. A result that stays apart is the caller's to copy.
+That is done if each element of the argument is read for the last time when the result's element is
+written, and if nothing can stop the program afterwards: a failed attempt would have destroyed the
+argument. Other results are copied by the caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tapegrad.ir.steps import Compute, Loop, PythonCall, Step
 
 
 def written_over(plan: Plan, into: Sequence[tuple[int, int]]) -> Plan:
-    """The plan with outputs in the place of inputs, both by number, as far as that may be."""
+    """The plan with outputs written over inputs, where that is possible. `into` has the pairs
+    (output, input)."""
     if not into or plan.failures or any(isinstance(step, PythonCall) for step in plan.steps):
         return plan
     touches = list(_touches(plan))
@@ -33,7 +34,7 @@ def written_over(plan: Plan, into: Sequence[tuple[int, int]]) -> Plan:
 
 
 class _Touch(NamedTuple):
-    """An access: the number of the outermost step that it is in, the loops around it, the step."""
+    """An access: the position of its top-level step, the loops around it, its step."""
 
     position: int
     loops: tuple[Loop, ...]
@@ -59,7 +60,7 @@ def _touches(plan: Plan) -> Iterator[_Touch]:
 
 
 def _may_share(plan: Plan, out: Cell, place: Cell, touches: Sequence[_Touch]) -> bool:
-    """Whether an output may be written where an input lies."""
+    """Whether an output may be written over an input."""
     alike = (out.shape, out.dtype) == (place.shape, place.dtype)
     is_own = out.role == "output" and place.role == "input" and plan.outputs.count(out) == 1
     if not (alike and is_own) or place.scalar or out.leaving is not None:
@@ -86,8 +87,8 @@ def _may_share(plan: Plan, out: Cell, place: Cell, touches: Sequence[_Touch]) ->
 
 
 def _once_each(write: _Touch) -> bool:
-    """Whether each element is written once: its index is one of the loops' in each axis, each loop
-    around counts along an axis, or says which part of one an inner loop goes along."""
+    """Whether each element is written once. Along each axis its index must be a loop's index alone.
+    Each loop around must run along an axis, or over the tiles or chunks of such a loop."""
     at = write.at or ()
     alone = [k.index for k in at if isinstance(k, Affine) and k.index is not None]
     known: set[Index] = set(alone)

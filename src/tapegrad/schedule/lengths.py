@@ -1,11 +1,11 @@
-"""How long the loops of a tape are: the numbers that another call may have others for.
+"""The lengths of a tape's loops: numbers that may be different in another call.
 
-`for t in range(n): h = rate * h + x[t]` has `n` rounds, and goes along an array of `n` elements;
-rounds of two steps each go along one of `2 n`. What is compiled for one `n` serves others, if such
-numbers aren't part of it (`backends/cpu/templates.py`).
+`for t in range(n): h = rate * h + x[t]` has `n` rounds and an array of `n` elements; rounds of two
+steps each have an array of `2 n`. Code compiled for one `n` serves others, if such numbers aren't
+part of it (`backends/cpu/templates.py`).
 
-Loops inside rounds don't count. What these keep for the derivative has an axis for the rounds and
-one for theirs, and how far apart its rows are is part of the code.
+Loops inside rounds don't count. The values that they keep for the derivative have an axis for the
+outer rounds and one for their own, and the stride between rows is part of the code.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Collection
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.kinds import Moving, Repeated
 
-NEAR = 2  # how far from a length a number may be, as in templates: `range(n - 1)`, `x[n]`
+NEAR = 2  # numbers this close to a length depend on it, as in templates: `range(n - 1)`, `x[n]`
 
 
 def is_length(n: int, lengths: Collection[int]) -> bool:
-    """Whether a number may be another one where loops have other lengths."""
+    """Whether a number may be different where loops have other lengths."""
     return any(n + k in lengths for k in range(-NEAR, NEAR + 1))
 
 
 def varied(tape: Tape, like: Tape) -> tuple[tuple[int, int], ...]:
-    """The axes along which inputs of a tape are longer or shorter than those of a tape like it,
-    with the inputs' numbers."""
+    """The (input, axis) pairs along which the inputs of a tape and of a tape like it have different
+    lengths."""
     pairs = enumerate(zip(tape.inputs, like.inputs, strict=True))
     return tuple(
         (k, axis)
@@ -36,13 +36,13 @@ def varied(tape: Tape, like: Tape) -> tuple[tuple[int, int], ...]:
 
 
 def open_lengths(tape: Tape) -> frozenset[int]:
-    """How long inputs of a tape are along the axes that shall be of any length."""
+    """The lengths of inputs along the axes that are to be of any length."""
     return frozenset([tape.inputs[k].shape[axis] for k, axis in tape.axes])
 
 
 def lengths(tape: Tape) -> frozenset[int]:
-    """The rounds of the loops on a tape, and how long the arrays are along the axes on which these
-    move."""
+    """The numbers of rounds of a tape's loops, and the lengths of arrays along the axes on which
+    their windows move."""
     found: set[int] = set()
     for call in tape.calls:
         primitive = call.primitive
@@ -55,7 +55,7 @@ def lengths(tape: Tape) -> frozenset[int]:
 
 
 def _extents(body: Tape, steps: Collection[Var]) -> set[int]:
-    """How long arrays are along the axes on which windows move with one of these steps."""
+    """The lengths of arrays along the axes on which windows move with one of these steps."""
     found = set()
     for call in body.calls:
         primitive = call.primitive

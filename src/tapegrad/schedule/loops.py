@@ -1,16 +1,17 @@
-"""Loops of the tape become recurrences: the body is planned by itself, and what is carried gets its
-places.
+"""Loops of the tape become recurrences: the body gets a plan of its own, and the loop-carried
+values get their memory.
 
-Numbers are carried in registers. An array that rounds only update stays where it is. Another is
-written where an array lies that the round has read for the last time, its own before all; or, if
-there is none, in a spare place, and what was its place is spare in the next round:
+Numbers are carried in registers. An array that rounds only update stays in its memory. Any other
+array is written over an array that the round has read for the last time, preferably its own
+predecessor. If there is none, it is written in spare memory, and the memory of its predecessor is
+spare in the next round:
 
     for t: for i: new[i] = old[i - 1] + old[i + 1]
            old, new = new, old
 
-Of three arrays, of which two are handed on, the third is written in the place of the first. All of
-this is renaming. How the places go round is known, so each array starts where it has to for it to
-end, after the last round, in its own memory.
+If two of three arrays are only passed on, the third is written over the first. All of this is
+renaming. The permutation of memory in each round is known, so each array starts where it must for
+it to end in its own memory after the last round.
 """
 
 from __future__ import annotations
@@ -34,33 +35,34 @@ from tapegrad.schedule.buffers import assign, hands_over
 from tapegrad.schedule.independent import as_nest, is_independent
 from tapegrad.schedule.lowering import Lowering, is_placed, is_sum_of_indices
 
-# Plans a body among indices: some of its inputs are those, by the affine numbers that they are; so
-# many are carried, and some of these stay in place.
+# Plans a body among indices. The arguments are the body, its inputs that are affine numbers of
+# indices, the number of carried values, the inputs that stay in place, and the indices.
 PlanRound = Callable[[Tape, Mapping[Var, Affine], int, Collection[int], tuple[Index, ...]], Plan]
 
 
 @dataclass(frozen=True)
 class Ways:
-    """Where a round finds its arrays, where it leaves them, and how places are renamed after it."""
+    """The places of a round's arrays: where the round finds them (`homes`), where it leaves them
+    (`leaves`), and the renaming of places after it (`turns`). A place is a number."""
 
     homes: tuple[int | None, ...]
     leaves: tuple[int | None, ...]
     turns: tuple[int, ...]
-    handed: Mapping[Cell, Cell]  # what is written where an input was
+    handed: Mapping[Cell, Cell]  # results that are written over inputs
 
     def after(self, place: int, rounds: int) -> int:
-        """Which place, at first, is `place` after so many rounds."""
+        """The initial number of the memory that is at `place` after this many rounds."""
         cycle = cycle_of(self.turns, place)
         return cycle[rounds % len(cycle)]
 
 
 def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
-    """Whether kernels can run a body: nothing in it is NumPy's to do."""
+    """Whether kernels can run a body: no call in it needs NumPy."""
     known = {*affine}
     for call in body.calls:
         primitive = call.primitive
         if isinstance(primitive, Repeated):
-            first = primitive.carried  # what is carried changes
+            first = primitive.carried  # carried values change
             given = primitive.given(call.operands)[first:]
             pairs = zip(primitive.body.inputs[1 + first :], given, strict=True)
             inside = {v for v, x in pairs if x in known or isinstance(x, Literal)}
@@ -76,7 +78,7 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
 
 
 def loop(low: Lowering, call: Call) -> None:
-    """A loop of the tape."""
+    """A loop of the tape, as a recurrence, as a nest of independent rounds, or played by NumPy."""
     primitive: Any = call.primitive
     rounds: Any = call.operands[0]
     going, begin = primitive.going(call.operands), primitive.first(call.operands)
@@ -142,8 +144,9 @@ def loop(low: Lowering, call: Call) -> None:
 
 
 def _with_views(low: Lowering, loop: Any, given: Sequence[Operand]) -> tuple[Tape, list[Operand]]:
-    """The body, with the views in it that make its invariants, and the operands for it: a view that
-    elements or windows are read of is an index there, and a copy here."""
+    """The body with the views that define its invariants, and the operands for it. If elements or
+    windows of a view are read, the view is only an index inside the body, but would be a copy
+    outside."""
     body, given = loop.body, list(given)
     while True:
         at = next(
@@ -156,7 +159,7 @@ def _with_views(low: Lowering, loop: Any, given: Sequence[Operand]) -> tuple[Tap
         view = low.made[x]
         var = body.inputs[1 + at]
         further = unused(body, [y.aval for y in view.operands])
-        # What is carried is only at first what is given for it.
+        # An operand is a carried value's start only, so it isn't the same value.
         kept = slice(1 + loop.carried, None)
         known = dict(zip(body.inputs[kept], given[loop.carried :], strict=True))
         operands, inputs, values = [], [], []
@@ -191,7 +194,7 @@ def _moves_in(low: Lowering, body: Tape, given: Sequence[Operand], k: int) -> bo
 
 
 def _count(low: Lowering, rounds: Operand) -> Read:
-    """A number of rounds: one that the steps around tell is no number that is computed."""
+    """The number of rounds. If it follows from the indices around, it isn't computed."""
     number = low.affine(rounds)
     if number is None or isinstance(rounds, Literal):
         return _value(low, rounds)
@@ -203,7 +206,7 @@ def _value(low: Lowering, x: Operand) -> Read:
 
 
 def _played(low: Lowering, call: Call) -> None:
-    """A loop that NumPy runs. What stays in place is in the place of the results from the start."""
+    """A loop that NumPy runs. Arrays that stay in place start in the memory of the results."""
     primitive: Any = call.primitive
     kept = kept_in_place(primitive.body, 1, primitive.carried)
     own = tuple([k for k in kept if call.outs[k].shape])
@@ -213,7 +216,7 @@ def _played(low: Lowering, call: Call) -> None:
 
 
 def _ways(plan: Plan, count: int) -> Ways:
-    """How what is carried goes round, by what the plan of a round reads and writes."""
+    """The places of the loop-carried arrays, from the reads and writes of a round's plan."""
     entering, leaving = plan.inputs[:count], plan.outputs[:count]
     homes: list[int | None] = []
     for cell in entering:
@@ -255,7 +258,8 @@ def _ways(plan: Plan, count: int) -> Ways:
 def _outs(
     low: Lowering, call: Call, given: Sequence[Operand], ways: Ways
 ) -> tuple[list[Cell], set[int]]:
-    """The cells of what the loop leaves; and the numbers of those in which it stands at first."""
+    """The cells of the loop's results, and the positions of those that hold the initial values
+    already."""
     outs, begun = [], set()
     primitive: Any = call.primitive
     for k, out in enumerate(call.outs):
@@ -272,8 +276,8 @@ def _outs(
 
 
 def _places(ways: Ways, outs: Sequence[Cell], rounds: int | None) -> tuple[Cell, ...]:
-    """The cells that the places are at first, so that each array ends in its own. Where the number
-    of rounds isn't known, those that turn round are other cells."""
+    """The cells that are the places at first, chosen so that each array ends in its own cell. If
+    the number of rounds isn't known, arrays that change places get separate cells."""
     cells: list[Cell | None] = [None] * len(ways.turns)
     kinds: list[Cell | None] = [None] * len(ways.turns)
     for home, leave, out in zip(ways.homes, ways.leaves, outs, strict=False):

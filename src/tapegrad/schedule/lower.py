@@ -1,7 +1,7 @@
 """Lowering: each call of the tape becomes a loop nest of its own; views become indices.
 
 Nothing is merged here. A nest iterates over its result's axes (a reduction over its operand's), in
-row-major order, and reads its operands through whatever views stand between.
+row-major order, and reads its operands through the views that define them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tapegrad.schedule.windows import find_windows
 
 Rule = Callable[[Lowering, Call], None]
 
-# How calls of each kind are lowered; by NumPy, if their kind isn't here.
+# The lowering of calls of each kind. Other kinds are calls of NumPy.
 RULES: tuple[tuple[type, Rule], ...] = (
     (Composite, dense.python_call),  # one that wasn't expanded
     (Repeated, loops.loop),
@@ -58,17 +58,19 @@ def lower(
     state: Collection[int] = (),
     among: tuple[Index, ...] = (),
 ) -> Plan:
-    """The plan of one nest a call. `hints` are names for variables, for the emitted source;
-    `plan_round` plans the bodies of loops. Such a body stands `among` indices: inputs that are
-    `affine` numbers of them are no cells. After the step so many of its inputs are `carried`, and
-    those numbered in `state` stay in place.
+    """The plan with one nest for each call.
+
+    `hints` are names of variables for the emitted source; `plan_round` plans the bodies of loops.
+    If the tape is such a body, `among` are the indices of the loops around it, and inputs that are
+    `affine` numbers of these have no cells. The inputs after the step are `carried` values, this
+    many, and the inputs numbered in `state` are updated in place.
     """
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     find_windows(low)
     sums.find_sums(low)
     for call in tape.calls:
         if call.outs and call.outs[0] in low.indices:
-            pass  # a number of the steps around
+            pass  # an affine number of the steps around
         elif (rule := _rule(low, call)) is not None:
             rule(low, call)
         low.defined.update(call.outs)
@@ -76,7 +78,7 @@ def lower(
 
 
 def _rule(low: Lowering, call: Call) -> Rule | None:
-    """What lowers this call; None for what is read through, or added in place."""
+    """The function that lowers a call. None for a call that is read through, or added in place."""
     primitive = call.primitive
     if _is_numpys(call):
         return dense.python_call
@@ -108,7 +110,7 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
 
 
 def _is_numpys(call: Call) -> bool:
-    """Whether a call is left to NumPy: kernels have routines of real numbers alone, and not all
+    """Whether a call is left to NumPy: kernels have routines for real numbers only, and not all
     functions of complex ones."""
     if isinstance(call.primitive, Routine) and all(x.dtype.kind != "f" for x in call.operands):
         return True

@@ -1,4 +1,4 @@
-"""What lowering knows while it goes through a tape: cells, steps, and how operands are read."""
+"""The state of lowering a tape: cells, steps, and reads of operands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Reader = Callable[[At], Read]  # of a value, at an index of it
 
 @dataclass(frozen=True)
 class Product:
-    """A product that is a term of a sum: itself or its transpose, which stands in a box of it."""
+    """A product that is a term of a sum: itself or its transpose, added to a box of the sum or to
+    all."""
 
     x: Var
     swapped: bool = False
@@ -37,18 +38,19 @@ class Product:
 
 @dataclass
 class OpenSum:
-    """A sum with terms that are added in place, as far as nobody else reads what is inside it."""
+    """A sum with terms that are added in place. Its inner sums have no other reader."""
 
     products: list[Product] = field(default_factory=list)
     scatters: list[Var] = field(default_factory=list)
-    inside: list[Var] = field(default_factory=list)  # smaller sums, and transposes of them
+    inside: list[Var] = field(default_factory=list)  # inner sums, and transposes of them
     dense: bool = False  # whether there are other terms
 
 
 @dataclass(frozen=True)
 class Total:
-    """Where a product goes that is a term of a sum: stored or added, itself or its transpose, to
-    all of it or in a box. The first one of those that are in boxes is added to zeros."""
+    """The destination of a product that is a term of a sum. It is stored or added, as it is or
+    transposed, to the whole cell or to a box. With boxes, zeros are filled before the first
+    product."""
 
     cell: Cell
     adds: bool
@@ -58,7 +60,7 @@ class Total:
 
 
 class Lowering:
-    """The state of lowering one tape; the rules for calls are functions of it."""
+    """The state of lowering one tape. The rules for calls are functions of it."""
 
     def __init__(
         self,
@@ -72,9 +74,9 @@ class Lowering:
     ) -> None:
         self.tape = tape
         self.hints = hints
-        # Of the body of a loop: how such bodies are planned; the inputs that are indices of loops
-        # around; those that are carried, and those that stay in place; what may write over its
-        # operand; those loops.
+        # For the body of a loop: the function that plans such bodies, the inputs that are affine
+        # numbers of the indices around, the carried inputs, those that are updated in place, the
+        # calls that may write over their operand, and the indices around.
         self.plan_round = plan_round
         self.indices = dict(affine)
         self.carried = set(tape.inputs[1 : 1 + carried])
@@ -102,19 +104,19 @@ class Lowering:
         self.unchecked = list(tape.guards)
         self.cells: dict[Var, Cell] = {}
         self.copies: dict[Var, Cell] = {}
-        self.windows: dict[Var, Any] = {}  # stacks that are read where their parts lie (`windows`)
+        self.windows: dict[Var, Any] = {}  # stacks read from their parts' memory (`windows`)
         self.steps: list[Step] = []
         self.failures: list[Failure] = []
         self.checked: set[tuple[Var, int]] = set()
-        # Sums that are added up in place (see `sums`), by the call that ends them; the smaller sums
-        # inside these, and what is left of those for a loop; where products go; and what is only
-        # added in place.
+        # Sums that are added up in place (see `sums`), by their last call; their inner sums, and
+        # readers of the remaining terms of those; the destinations of products; and calls that are
+        # only added in place.
         self.sums: dict[Var, OpenSum] = {}
         self.inside: set[Var] = set()
         self.rests: dict[Var, Reader | None] = {}
         self.totals: dict[Var, Total] = {}
         self.absorbed: set[Var] = set()
-        self.added: dict[Var, Cell] = {}  # sums that are complete by then, and where
+        self.added: dict[Var, Cell] = {}  # sums that are complete before their call: cells
         names = tape.names or ("",) * len(tape.inputs)
         for var, name in zip(tape.inputs, names, strict=True):
             if var not in self.indices:
@@ -122,7 +124,7 @@ class Lowering:
                 self.cells[var] = Cell(var.shape, var.dtype, role, name, scalar=var.shape == ())
 
     def plan(self) -> Plan:
-        """The plan, once every call is lowered: the guards are checked and outputs made whole."""
+        """The plan, once every call is lowered. Guards are checked and outputs completed."""
         self.check_guards()
         outputs, own = self._outputs()
         inputs = tuple(self.cells[var] for var in self.tape.inputs if var not in self.indices)
@@ -130,8 +132,8 @@ class Lowering:
         return with_cells(Plan(self.tape.name, inputs, outputs, steps, failures, self.among), own)
 
     def _outputs(self) -> tuple[tuple[Cell, ...], dict[Cell, Cell]]:
-        """A cell of its own for each output; and the temporaries that are outputs, as such. What
-        can't be computed where it leaves is copied."""
+        """A cell for each output, and the temporaries that become outputs. An output that can't be
+        computed in its own memory is copied."""
         outputs: list[Cell] = []
         becomes: dict[Cell, Cell] = {}
         numbers: list[Step] = []
@@ -145,7 +147,7 @@ class Lowering:
                 cell = replace(mine, role="output", hint=hint, leaving=leaving)
                 becomes[mine] = cell
             elif cell is not None and x in self.carried and x.shape and cell not in outputs:
-                pass  # what a round leaves as it has found it isn't copied
+                pass  # unchanged carried values aren't copied
             elif cell is not None and cell.role == "state" and cell not in outputs:
                 pass
             else:
@@ -159,8 +161,8 @@ class Lowering:
         return tuple(outputs), becomes
 
     def _memory_of(self, x: Operand) -> Cell | None:
-        """The temporary whose memory an output is, under whichever shape; None if it has none, or
-        that of something else."""
+        """The temporary whose memory an output is, in any shape. None if it has no memory of its
+        own."""
         while isinstance(x, Var) and x not in self.cells and x in self.made:
             call = self.made[x]
             if self.among or not _relabels(call):
@@ -173,7 +175,8 @@ class Lowering:
         return cell if own else None
 
     def _copy_early(self, copies: Sequence[Step]) -> None:
-        """Have numbers leave where they are computed, not in kernels after the last."""
+        """Move the copies of numbers to outputs to the steps that compute them, so that they aren't
+        kernels after the last one."""
         written = {cell.root: 0 for step in copies for cell, _, _ in step.accesses()}
         for k, step in enumerate(self.steps, start=1):
             written.update((cell.root, k) for cell, _, writes in step.accesses() if writes)
@@ -187,7 +190,7 @@ class Lowering:
         self.steps = [*behind.get(0, ()), *steps]
 
     def indices_of(self, x: Operand) -> list[Index]:
-        """Indices over what is read of a value."""
+        """Indices over the elements of a value that are read."""
         return indices_for(x.shape, self.fronts.of(x))
 
     def copy_into(
@@ -202,7 +205,7 @@ class Lowering:
         self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
 
     def check_guards(self) -> None:
-        """Check the guards whose variables are defined by now, and that weren't checked yet."""
+        """Check the guards whose variables are defined by now, unless they have been checked."""
         known = self.defined
         ready = [g for g in self.unchecked if isinstance(g.operand, Literal) or g.operand in known]
         self.unchecked = [g for g in self.unchecked if g not in ready]
@@ -216,7 +219,7 @@ class Lowering:
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))
 
     def read(self, x: Operand, at: At) -> Read:
-        """`x` at an index, through the views that define it."""
+        """`x` at an index, read through the views that define it."""
         while isinstance(x, Var) and x not in self.cells and x not in self.indices:
             if x in self.windows:
                 at, x = self.windows[x].read(at), self.windows[x].x
@@ -237,20 +240,21 @@ class Lowering:
             return Read(None, (), x)
         if x in self.indices:
             return Read(None, (self.indices[x],))
-        if x not in self.cells and self.is_unset(x):  # for who takes it whole, as NumPy does
+        if x not in self.cells and self.is_unset(x):  # read as a whole, as by NumPy
             return Read(None, (), Literal(x.dtype.type(0)))
         return Read(self.cell(x), at)
 
     def affine(self, x: Operand) -> Affine | None:
-        """The affine number that a scalar is, of the indices of loops around; None if it isn't."""
+        """The affine number of the indices around that a scalar is; None if it isn't one."""
         if isinstance(x, Literal):
             whole = x.dtype.kind == "i" and abs(int(x.value)) < UNBOUNDED
             return Affine((), int(x.value)) if whole else None
         return self.indices.get(x)
 
     def place(self, primitive: Any, k: int, step: Operand, shape: tuple[int, ...]) -> Affine | None:
-        """The affine number that step `k` of what moves is; None where a value says the entry. That
-        is so where it may not be one of an array of this shape: -1 is the last one to NumPy."""
+        """The affine number of step `k` of a moving index. None if the entry has to be read from a
+        value. That is so if the entry may be outside of an array of this shape: NumPy takes -1 as
+        the last one."""
         number, axis = self.affine(step), primitive.chosen(k)
         if number is None or axis is None:
             return number
@@ -258,7 +262,7 @@ class Lowering:
         return number if first >= 0 and last < shape[axis] else None
 
     def total(self, call: Call) -> Affine | None:
-        """The affine number that a sum or a product of such numbers is; None of other calls."""
+        """The affine number that a sum or a product of affine numbers is; None for other calls."""
         if not is_sum_of_indices(call, self.indices):
             return None
         numbers = [self.affine(x) for x in call.operands]
@@ -267,16 +271,16 @@ class Lowering:
         found = _TOTALS[call.primitive](*numbers)
         if found is None:
             return None
-        return found if max(map(abs, found.range)) < 1 << 62 else None  # an integer wraps around
+        return found if max(map(abs, found.range)) < 1 << 62 else None  # integers wrap around
 
     def in_larger(self, call: Call, at: At) -> At:
-        """An index of the larger array of a call with a place there, for one of what is taken from
-        there or put there."""
+        """The index in the larger array of a call at an index, for the element `at` of the smaller
+        array."""
         primitive: Any = call.primitive
         shape, steps, chosen = self.larger(call), [], {}
         for k, step in enumerate(primitive.steps(call.operands)):
             number = self.place(primitive, k, step, shape)
-            if number is None:  # a value says which entry it is
+            if number is None:  # the entry is a value in memory
                 axis = primitive.chosen(k)
                 assert axis is not None, call
                 chosen[axis] = Indirect(self.read(step, ()), shape[axis])
@@ -285,8 +289,8 @@ class Lowering:
         return tuple([chosen.get(axis, k) for axis, k in enumerate(entries(found))])
 
     def chosen(self, call: Call) -> dict[int, Operand] | None:
-        """The axes along which values say where a call's place is, and these; of others it is
-        known, as a number of indices. None if a value says it in another way."""
+        """The axes along which a call's place is a value in memory, and these values. Other places
+        are affine numbers of indices. None if a value determines the place in another way."""
         primitive, known = call.primitive, self.indices.keys()
         if not isinstance(primitive, Moving):
             return {}
@@ -301,24 +305,24 @@ class Lowering:
 
     @staticmethod
     def larger(call: Call) -> tuple[int, ...]:
-        """The shape of the array in which a call has its place."""
+        """The shape of the larger array of a call at an index."""
         reads = isinstance(call.primitive, (View, Taking))
         return call.operands[0].shape if reads else call.out.shape
 
     def stays(self, x: Operand) -> bool:
-        """Whether this shows memory in which a round of a loop updates what it carries."""
+        """Whether `x` shows memory that rounds of a loop update in place."""
         cell = self.read(x, at_indices(indices_for(x.shape))).cell
         return cell is not None and cell.root.role == "state"
 
     def read_broadcast(self, x: Operand, at: At) -> Read:
-        """`x` at an index of what it is broadcast to."""
+        """`x` at an index of the shape to which it broadcasts."""
         mine = at[len(at) - len(x.shape) :]
         return self.read(
             x, tuple(Affine() if n == 1 else k for k, n in zip(mine, x.shape, strict=True))
         )
 
     def cell(self, x: Var) -> Cell:
-        """The cell of a variable; what relabels shares its operand's memory."""
+        """The cell of a variable. A reshape shares its operand's memory."""
         if x in self.cells:
             return self.cells[x]
         call = self.made[x]
@@ -333,7 +337,7 @@ class Lowering:
         return self.known_part(x) or (self.materialized(x), ())
 
     def known_part(self, x: Operand) -> tuple[Cell, At] | None:
-        """The same, where nothing has to be copied for it."""
+        """The same, if nothing has to be copied for it; else None."""
         if isinstance(x, Var) and x not in self.cells and x not in self.indices and x.shape:
             at = at_indices(indices_for(x.shape))
             read = self.read(x, at)
@@ -348,18 +352,18 @@ class Lowering:
 
     @staticmethod
     def _mentions(first: At, at: At) -> bool:
-        """Whether the first entries of an index move with the others."""
+        """Whether the first entries of an index depend on the indices of the others."""
         inner = {i for k in at if isinstance(k, Affine) for i, _ in k.terms}
         return any(i in inner for k in first if isinstance(k, Affine) for i, _ in k.terms)
 
     def materialized(self, x: Operand) -> Cell:
-        """A cell that holds `x` whole, in row-major order: its own, or a copy."""
+        """A cell with all of `x`, in row-major order: its own, or a copy."""
         if isinstance(x, Var) and x in self.cells:
             return self.cells[x]
         if isinstance(x, Var) and x in self.indices:
             large = False
         else:
-            large = x.aval.size != 1  # a single element may have come by value
+            large = x.aval.size != 1  # a single element may have been passed by value
         if large and isinstance(x, Var) and _relabels(self.made[x]):
             return self.cell(x)
         if isinstance(x, Var) and x in self.copies:
@@ -374,23 +378,24 @@ class Lowering:
         return self.made[x].src if x in self.made else None  # type: ignore[index]
 
     def result(self, call: Call) -> Cell:
-        """A cell for what a call defines."""
+        """A cell for a call's result."""
         (cell,) = self.results(call)
         return cell
 
     def results(self, call: Call) -> list[Cell]:
-        """Cells for all that a call defines."""
+        """Cells for all results of a call."""
         for out in call.outs:
             self.cells[out] = self.new_cell(out, call, out.shape)
         return [self.cells[out] for out in call.outs]
 
     def new_cell(self, out: Var, call: Call, shape: tuple[int, ...]) -> Cell:
-        """A cell of this shape, named after what a call defines."""
+        """A cell of this shape, named after the variable `out`."""
         other = "ct" if call.reason.startswith("cotangent") else ""
         return Cell(shape, out.dtype, hint=self.hints.get(out, other), src=call.src)
 
     def writable(self, call: Call, x: Operand) -> Cell:
-        """A cell that starts with the values of `x`: its own if nobody reads it again."""
+        """A cell that starts with the values of `x`: its own if nothing reads it later, else a
+        copy."""
         old = self.place_of(x, call.out)
         if old is not None:
             self.cells[call.out] = old
@@ -402,18 +407,18 @@ class Lowering:
         return cell
 
     def is_unset(self, x: Operand) -> bool:
-        """Whether nothing stands in an array yet."""
+        """Whether nothing has been written to an array yet."""
         return x in self.made and isinstance(self.made[x].primitive, Unset)  # type: ignore[index]
 
     def place_of(self, x: Operand, out: Var) -> Cell | None:
-        """The cell of `x` if `out` may be what stands there next; None if that is another's."""
+        """The cell of `x` if `out` may replace it in that memory; else None."""
         old = self.cells.get(x) if isinstance(x, Var) else None
         if old is not None and old.role == "state" and out in self.updates:
             return old
         return self.own_cell(x)
 
     def own_cell(self, x: Operand) -> Cell | None:
-        """The cell of a variable that is read once, if what reads it may go on in it."""
+        """The cell of a temporary whose only reader may write over it; else None."""
         old = self.cells.get(x) if isinstance(x, Var) and self.uses[x] == 1 else None
         mine = old is not None and old.role == "temporary" and old.alias is None
         return old if mine else None
@@ -437,7 +442,7 @@ _TOTALS: dict[Any, Any] = {
 
 
 def is_placed(call: Call, indices: Collection[Operand]) -> bool:
-    """Whether each step of a call that moves is an index, a number, or says which entry it is."""
+    """Whether each step of a moving call is an index, a literal, or an entry by itself."""
     primitive: Any = call.primitive
     return all(
         isinstance(x, Literal) or x in indices or primitive.chosen(k) is not None
@@ -446,7 +451,7 @@ def is_placed(call: Call, indices: Collection[Operand]) -> bool:
 
 
 def is_sum_of_indices(call: Call, indices: Collection[Operand]) -> bool:
-    """Whether a call may be an affine number: a sum or a product of indices and numbers."""
+    """Whether a call may be an affine number: a sum or a product of indices and literals."""
     return (
         call.primitive in (ew.add, ew.sub, ew.mul, ew.neg)
         and call.out.aval == _COUNT
@@ -455,5 +460,5 @@ def is_sum_of_indices(call: Call, indices: Collection[Operand]) -> bool:
 
 
 def _relabels(call: Call) -> bool:
-    """Whether a call gives its operand's memory another shape."""
+    """Whether a call's result is its operand's memory in another shape."""
     return isinstance(call.primitive, View) and call.primitive.relabels

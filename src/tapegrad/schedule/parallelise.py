@@ -1,4 +1,4 @@
-"""Parallelising: a long loop is cut into chunks, which several cores work through.
+"""Parallelising: a long loop is cut into chunks, which several cores process.
 
     for i in range(n):                 chunk c of 8, a kernel by itself:
         y[i] = exp(x[i])                   t = 0
@@ -8,9 +8,9 @@
                                            parts[c] = t
                                        for c in range(8): s += parts[c]
 
-A product of matrices is cut along its rows or its columns, whichever are more, or, where there are
-few of both, along the terms that it sums up. What follows a product and works on the same rows, or
-on the same matrices of a batch, belongs to the same chunks:
+A product of matrices is cut along its rows or its columns, whichever are more, or, if both are few,
+along the terms of its sums. Steps after a product that work on the same rows, or on the same
+matrices of a batch, belong to the same chunks:
 
     h = x @ y                          rows m of chunk c of 8:
     for i: for j: h[i, j] = tanh(h[i, j])
@@ -18,10 +18,9 @@ on the same matrices of a batch, belongs to the same chunks:
                                            for i in m: for j: h[i, j] = tanh(h[i, j])
                                            z[m] = h[m] @ y
 
-A loop qualifies if its iterations only meet in sums and the like, which can be taken chunk by
-chunk: everything else that is written is a row of the iteration's own, or lives inside it. The
-number of chunks follows from the work, not from the number of cores, so results don't depend on
-those.
+A loop qualifies if its iterations share nothing but folds, such as sums, which can be taken chunk
+by chunk. Everything else that they write is a row of the iteration's own, or local to it. The
+number of chunks depends on the work, not on the number of cores, so results don't depend on that.
 """
 
 from __future__ import annotations
@@ -43,27 +42,27 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
 from tapegrad.schedule.cost import code_size, moved, work
 
-# The work that a chunk is worth, in additions: some 0.05 ms. A loop that is shared takes 1 us more
-# where another core looks for work, and 10 to 20 where it has to be woken.
+# The work that makes a chunk worthwhile, in additions: some 0.05 ms. A parallel loop takes 1 us
+# more if another core is looking for work, and 10 to 20 if it has to be woken.
 GRAIN = 1 << 19
 MOST = 32  # chunks
-LEAST_ROWS = 16  # that are multiplied by windows
-LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a factor
-LEAST_TERMS = 1024  # that a chunk sums up: what it finds is written, and read again by one core ...
+LEAST_ROWS = 16  # rows that are multiplied by windows
+LEAST_SIDE = 64  # rows or columns of a chunk of a product, each of which reads all of a factor
+LEAST_TERMS = 1024  # of the sums of a chunk, whose result is written, then read by one core ...
 FOUND = 1 << 21  # bytes: ... from a cache
 BLOCK = 8  # rows or columns: products are computed in blocks of registers
-# Cores that multiply don't wait for memory, so a chunk may be shorter.
+# Cores that multiply don't wait for memory, so chunks may be shorter.
 PRODUCTS_IN_GRAIN = 2
-TOGETHER, LONGEST = 12, 200  # steps that are shared out together, and statements of them
-LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
+TOGETHER, LONGEST = 12, 200  # adjacent steps in one parallel loop, and their statements
+LINES = 128  # bytes: cores that write closer to each other than this wait for each other
 
 Homes = Mapping[Cell, Collection[int]]  # the top-level steps that use a cell
-Use = tuple[Along | None, bool, Step]  # what says where a cell is used, whether it is written
+Use = tuple[Along | None, bool, Step]  # the index of a use, whether it writes, and the step
 
 
 def parallelise(plan: Plan, room: float = math.inf) -> Plan:
-    """Cut the loops and products that are long enough, and whose rows can be shared out. What the
-    chunks of a loop need for themselves has so much room, in bytes."""
+    """Cut the loops and products that are long enough and have independent rows. The private arrays
+    of a loop's chunks may take `room` bytes."""
     known = [_facts(step) for step in plan.steps]
     homes: dict[Cell, set[int]] = {}
     for number, facts in enumerate(known):
@@ -83,15 +82,16 @@ def parallelise(plan: Plan, room: float = math.inf) -> Plan:
             steps.append(plan.steps[position - 1])
             continue
         steps += found.before
-        # What the totals start from isn't needed before, unless others have added to it.
+        # The fills of totals come after the loop, unless other steps have added to the totals
+        # before.
         fills = [s for cell in cut.folded for s in _untouched(steps, cell)]
         steps = [*(s for s in steps if s not in fills), cut.loop, *fills, *cut.totals, *found.after]
     return replace(plan, steps=tuple(steps))
 
 
 class Facts(NamedTuple):
-    """What is asked of a step again and again: the memory that it uses, and that it writes; whether
-    a product is in it; how long it is, as a loop or a product."""
+    """Facts of a step that are used repeatedly: the memory it uses and writes, whether it contains
+    a product, its statements, and its work in chunks as a loop or a product."""
 
     cells: set[Cell]
     written: set[Cell]
@@ -112,18 +112,18 @@ def _facts(step: Step) -> Facts:
 
 
 class Parts(NamedTuple):
-    """The loop over chunks, the cells in which they meet, and what folds into these what the chunks
-    have found."""
+    """A loop over chunks, the cells into which the chunks fold, and the steps that fold the chunks'
+    results into these."""
 
     loop: Loop
     folded: Collection[Cell]
     totals: list[Step]
-    own: Collection[Cell] = ()  # what each chunk has a row of
+    own: Collection[Cell] = ()  # the cells with a row for each chunk
 
 
 class Together(NamedTuple):
-    """How many steps are shared out together, and how; and those among them that compute a number,
-    which come before and after."""
+    """The number of adjacent steps in one parallel loop, and that loop. Steps among them that
+    compute a number come before or after it."""
 
     taken: int
     cut: Parts | None
@@ -153,17 +153,19 @@ def _cut_together(
     homes: Homes,
     room: float,
 ) -> Together:
-    """What is shared out together from the first step on. Products are followed by what is computed
-    of the rows that a chunk has just made; and those that are too short alone are long enough
-    together. No step is cut into fewer chunks for that, and none joins that has nothing to do with
-    the others. Single numbers that stand in between are computed before or after, and where a step
-    is long by itself, what is short and filled with zeros is so before."""
+    """The parallel loop that starts with the first step.
+
+    A product is followed by steps on the rows that a chunk has just computed. Products that are too
+    short alone are long enough together. No step gets fewer chunks by joining, and no step joins
+    that shares nothing with the others. Single numbers in between are computed before or after. If
+    a step is long by itself, short fills with zeros come before it.
+    """
     best = Together(1, alone[0])
     seen: set[Cell] = set()
     group: list[Step] = []
     before: list[Step] = []
     after: list[Step] = []
-    late: set[Cell] = set()  # what those after use, and write
+    late: set[Cell] = set()  # the cells that steps in `after` use, and write
     written_late: set[Cell] = set()
     length, most, grains, multiplies = 0, 1, 0.0, False
     for count, (step, facts) in enumerate(zip(steps, known, strict=True), start=1):
@@ -208,13 +210,13 @@ def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
 
 
 def _fills(step: Step, cell: Cell) -> bool:
-    """Whether a step does nothing but fill this cell with a literal."""
+    """Whether a step only fills this cell with a literal."""
     return all(isinstance(s, Compute) and s.cell is cell and is_fill(s) for s in leaves(step))
 
 
 def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> Parts | None:
-    """Loops and products, of whose rows each chunk takes so many; None if their iterations meet in
-    another way than in sums."""
+    """Loops and products in chunks, with `sizes` rows of each step in a chunk. None if their
+    iterations share more than folds."""
     chunk = Index(chunks)
     shares = [step.in_chunk(chunk, size) for step, size in zip(steps, sizes, strict=True)]
     found = _roles(shares, homes)
@@ -222,7 +224,7 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
         return None
     private, folded = found
     here = (Affine.of(chunk),)
-    moves: dict[Cell, Cell] = {}  # what is replaced by its chunk's own
+    moves: dict[Cell, Cell] = {}  # the cells that are replaced by each chunk's own
     before: list[Step] = []
     after: list[Step] = []
     again = Index(chunks)
@@ -258,12 +260,13 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
 
 
 def _held(cut: Parts) -> int:
-    """The bytes that chunks need for themselves."""
+    """The bytes of the chunks' private arrays."""
     return sum(cell.aval.nbytes for cell in cut.own)
 
 
 def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None:
-    """How many rows of each step a chunk takes, and how many chunks there are."""
+    """The number of rows of each step in a chunk, and the number of chunks. None if the work is too
+    small or can't be cut evenly."""
     if grains < 2:
         return None
     counts = [_rows(step) for step in steps]
@@ -271,7 +274,7 @@ def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None
     if most < 2:
         return None
     chunks = min(MOST, 1 << round(math.log2(grains)), 1 << most.bit_length() - 1)
-    # What goes over the same rows has the same chunks, in whole tiles.
+    # Steps over equally many rows get equal chunks, in whole tiles.
     by = dict.fromkeys([n for n, _ in counts], 1)
     for step, (n, _) in zip(steps, counts, strict=True):
         by[n] = math.lcm(by[n], step.step if isinstance(step, Loop) else 1)
@@ -288,8 +291,8 @@ def _grains(step: Step) -> float:
 
 
 def _rows(step: Step) -> tuple[int, int]:
-    """The rows of a step, and how many of them a chunk has at the least: none can be shared out of
-    the front of a product, nor where others than the plan say how many there are."""
+    """The number of rows of a step, and the least number for a chunk. (0, 1) if it can't be cut: a
+    product of leading rows, or a loop whose number of rounds isn't in the plan."""
     if isinstance(step, Gemm):
         return (step.extents[ROWS], LEAST_SIDE) if step.sizes is None else (0, 1)
     assert isinstance(step, Loop)
@@ -297,8 +300,8 @@ def _rows(step: Step) -> tuple[int, int]:
 
 
 def _chunks(loop: Loop) -> tuple[int, int]:
-    """The rows of a chunk, and how many chunks there are: a power of two, if it comes out even,
-    which 2, 4 and 8 cores can share without one working alone at the end."""
+    """The number of rows of a chunk, and the number of chunks. This is a power of two if that comes
+    out even, so that 2, 4 and 8 cores get equal shares."""
     grains = _grains(loop)
     if grains < 2:
         return 0, 0
@@ -316,13 +319,13 @@ def _cut_product(step: Gemm) -> Parts | None:
         return None
     *sides, terms = step.extents
     rows, columns = (n // LEAST_SIDE for n in sides)
-    found = math.prod(sides) * step.out.cell.dtype.itemsize  # bytes, by each chunk of terms
+    found = math.prod(sides) * step.out.cell.dtype.itemsize  # bytes of each chunk of terms
     sums = min(terms // LEAST_TERMS, FOUND // max(found, 1))
     counts = [rows if sides[ROWS] >= sides[COLUMNS] else 0, columns, sums]
-    if step.y.ways is not None:  # windows aren't taken apart: each chunk copies panels of all
+    if step.y.ways is not None:  # windows aren't cut: each chunk copies panels of all
         counts = [sides[ROWS] // LEAST_ROWS, 0, 0]
     counts = [min(MOST, int(_grains(step)), count) for count in counts]
-    if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # of which sums would be taken apart
+    if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # whose sums would be cut
         counts[TERMS] = 0
     most = max(counts)
     axis = counts.index(most)
@@ -357,7 +360,7 @@ def _cut_product(step: Gemm) -> Parts | None:
 
 
 def _share_of(extent: int, chunks: int) -> int:
-    """How large chunks are: all of one size, if that comes out even, and else whole blocks."""
+    """The size of chunks: equal ones if that comes out even, else whole blocks."""
     size = math.ceil(extent / chunks)
     return size if extent % size == 0 else math.ceil(size / BLOCK) * BLOCK
 
@@ -366,8 +369,8 @@ def _share_of(extent: int, chunks: int) -> int:
 
 
 def _roles(steps: Sequence[Step], homes: Homes) -> tuple[list[Cell], dict[Cell, Fold]] | None:
-    """The cells in memory that each chunk of these steps needs for itself, and those in which the
-    chunks meet, with how; None if they meet in another way."""
+    """The cells in memory that are private to each chunk, and those into which the chunks fold,
+    with the fold. None if they share memory in another way."""
     rows = rows_of(steps)
     uses: dict[Cell, list[Use]] = {}
     for step in walk(steps):
@@ -379,7 +382,7 @@ def _roles(steps: Sequence[Step], homes: Homes) -> tuple[list[Cell], dict[Cell, 
             uses.setdefault(cell, []).append((along, writes, step))
     written = {c.root for c, found in uses.items() if any(writes for _, writes, _ in found)}
     if any(cell.alias is not None and cell.root in written for cell in uses):
-        return None  # one memory under two shapes
+        return None  # one memory in two shapes
     private, folded = [], {}
     for cell, found in uses.items():
         if not any(writes for _, writes, _ in found) or _is_own_row(cell, found, rows):
@@ -399,7 +402,7 @@ def _roles(steps: Sequence[Step], homes: Homes) -> tuple[list[Cell], dict[Cell, 
 
 
 def _is_own_row(cell: Cell, uses: list[Use], rows: Mapping[Index, int]) -> bool:
-    """Whether each chunk uses its own rows of a cell in memory."""
+    """Whether each chunk uses rows of its own of a cell in memory."""
     left = range(len(cell.shape)) if cell.axes is None else cell.axes
     places = [along for along, _, _ in uses if along is not None]
     if len(places) < len(uses):
@@ -426,8 +429,8 @@ def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
 
 
 def _apart(chunks: int, cell: Cell, whole: bool) -> tuple[int, ...]:
-    """The shape of a cell for each chunk, with a gap between two of them, if they aren't `whole`
-    matrices; what has no axes is written once, when the chunk is done."""
+    """The shape of a cell with a part for each chunk. There is a gap between two parts, unless they
+    are `whole` matrices or single numbers, which are written once."""
     if not cell.left or whole:
         return (chunks, *cell.left)
     first, *others = cell.left
@@ -436,8 +439,8 @@ def _apart(chunks: int, cell: Cell, whole: bool) -> tuple[int, ...]:
 
 
 def _flat(cell: Cell, first: tuple[int, ...] = ()) -> Cell:
-    """The same memory with one axis, behind these: what goes through all of it has one loop, which
-    is vectorised however short its axes are."""
+    """The cell as one with a single axis after those in `first`. A fold over all of it is then one
+    loop, which is vectorised even if the axes are short."""
     left = cell.left[len(first) :]
     if len(left) < 2:
         return cell
@@ -450,7 +453,7 @@ def _filled(parts: Cell, left: tuple[int, ...], here: At, value: Read) -> Step:
 
 
 def _total(cell: Cell, parts: Cell, chunk: Affine, combine: Fold) -> Step:
-    """A chunk's part folded into the cell."""
+    """Fold a chunk's part into the cell."""
     flat, of_chunks = _flat(cell), _flat(parts, parts.shape[:1])
     whole = range(len(flat.shape)) if flat.axes is None else flat.axes
 

@@ -1,4 +1,4 @@
-"""Lowering of contractions that are loops, and what tells which are products of matrices."""
+"""Lowering of contractions as loops, and the choice between loops and products of matrices."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from tapegrad.schedule.access import at_indices, fastest, indices_for, nest
 from tapegrad.schedule.dense import fold
 from tapegrad.schedule.lowering import Lowering
 
-# What is computed as a whole doesn't fuse. So products of at most so many multiplications are loops
-# if each number sums up many, along memory, and so are the smallest of a batch: all of them would
-# have to be in memory before anything is computed with one.
+# A product of matrices doesn't fuse. So a product of at most SMALL_PRODUCT multiplications becomes
+# loops if each number sums up more than DEEP terms, along memory. So do the products of a batch of
+# at most SMALL_OF_BATCH: all of them would have to be in memory before any is used.
 SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
-MANY = SMALL_PRODUCT + 1  # of elements along an axis of any length
+MANY = SMALL_PRODUCT + 1  # elements assumed along an axis of any length
 
 
 def extents(call: Call) -> dict[str, int]:
-    """How long the axes of a contraction are, by their letters."""
+    """The extents of a contraction's axes, by their letters."""
     primitive: Any = call.primitive
     terms = zip(call.operands, primitive.terms, strict=False)
     return {k: n for x, term in terms for k, n in zip(term, x.shape, strict=True)}
 
 
 def is_large(call: Call) -> bool:
-    """Whether this is a contraction of more than a few multiplications."""
+    """Whether a call is a contraction of more than a few multiplications."""
     return isinstance(call.primitive, Contraction) and math.prod(extents(call).values()) > (
         SMALL_PRODUCT
     )
 
 
 def is_gemm(call: Call, open_: Collection[int] = ()) -> bool:
-    """Whether this call is a product of matrices of floats that is worth to be computed whole.
-    Along axes of these `open_` lengths there may be any number of elements."""
+    """Whether a call is computed as a product of matrices of floats. Axes of a length in `open_`
+    may have any number of elements."""
     if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
         return False
     terms = call.primitive.terms
@@ -56,7 +56,7 @@ def is_gemm(call: Call, open_: Collection[int] = ()) -> bool:
 
 
 def product_loops(low: Lowering, call: Call) -> None:
-    """The contraction as a sum, in the order of loops that reads memory along rows."""
+    """The contraction as loops, in the order that reads memory along rows."""
     (x, y), terms = call.operands, call.primitive.terms  # type: ignore[attr-defined]
     size = extents(call)
     letters = terms.out + terms.depth
@@ -77,7 +77,7 @@ def product_loops(low: Lowering, call: Call) -> None:
         return
     probe = indices_for(shape)
     left, right = (_letter(letters, probe, r) for r in reads(at_indices(probe)))
-    # The result's rows, and those of x and y, are read and written along memory if possible.
+    # The rows of the result, of x and of y are read and written along memory if possible.
     if right in terms.columns and right:
         inner = "kij" if left in terms.rows and left else "ikj"
     else:
@@ -93,14 +93,14 @@ def product_loops(low: Lowering, call: Call) -> None:
 
 
 def _letter(letters: str, indices: Any, read: Read) -> str:
-    """The letter along which elements lie next to each other, or nothing."""
+    """The letter along which elements are adjacent in memory; "" if there is none."""
     index = fastest(read)
     return letters[indices.index(index)] if index in indices else ""
 
 
 def matrix(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
-    """A cell of which a matrix is a part, which part, and whether its last two axes stand swapped
-    in it."""
+    """A cell of which a matrix is a part, the index of the part, and whether its last two axes are
+    swapped there."""
     if isinstance(x, Var) and x not in low.cells:
         call = low.made[x]
         if swaps(call):
@@ -110,13 +110,13 @@ def matrix(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
 
 
 def batch_at(at: At, own: tuple[int, ...]) -> At:
-    """The index of an operand's batch, at an index of the batch that it is broadcast to."""
+    """The index in an operand's batch, for an index in the batch to which it broadcasts."""
     mine = at[len(at) - len(own) :]
     return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
 
 
 def swaps(call: Call) -> bool:
-    """Whether a call swaps the last two axes, and no others."""
+    """Whether a call swaps the last two axes and no others."""
     n, primitive = len(call.outs[0].shape), call.primitive
     swapped = (*range(n - 2), n - 1, n - 2)
     return isinstance(primitive, View) and primitive.permutation == swapped

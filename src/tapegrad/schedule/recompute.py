@@ -1,13 +1,13 @@
-"""Recomputing: what is cheaper to compute again than to keep in memory until it is read.
+"""Recomputing: values that are cheaper to recompute than to keep in memory until they are read.
 
     for i: t[i] = x[i + 1] - x[i]          for i: u[i] = (x[i + 1] - x[i]) * 2
     for i: u[i] = t[i] * 2           -->
     for i: v[i] = t[i + 1]                 for i: v[i] = x[i + 2] - x[i + 1]
 
-A value that is read in another loop than the one that computes it is kept in memory, or computed
-there again of other values, which are kept or computed again in turn. A minimum cut chooses the
-cheapest combination (`_Network`). The backward half of a derivative is where this matters: it
-reads what the forward half computed.
+A value that is read in another loop than the one that computes it is kept in memory, or recomputed
+there from other values, which are kept or recomputed in turn. A minimum cut chooses the cheapest
+combination (`_Network`). This matters for the backward half of a derivative, which reads values of
+the forward half.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Path = tuple[Index, ...]  # the loops around a step, from the outside in
 
 
 def recompute(plan: Plan, large: float = math.inf, price: float = 1.0) -> Plan:
-    """Compute stored temporaries again where they are read, where that is cheaper. Memory has so
-    many times its usual `price` for what takes as many bytes as is `large`.
+    """Recompute stored temporaries where they are read, if that is cheaper. Memory costs `price`
+    times as much for a value of `large` bytes or more.
 
-    Needs `shrink` before, which tells what would be stored, and again after.
+    Needs `shrink` before, which tells which temporaries would be stored, and again after.
     """
     values = _Values(plan, large, price)
     again = _chosen(values)
@@ -47,7 +47,7 @@ def recompute(plan: Plan, large: float = math.inf, price: float = 1.0) -> Plan:
 
 @dataclass(frozen=True)
 class _Site:
-    """A place where a value is needed: the top-level step, and the loops around."""
+    """A place where a value is needed: the top-level step and the loops around."""
 
     nest: int
     path: Path
@@ -59,7 +59,7 @@ class _Site:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the innermost loop runs along memory, or not over this value."""
+        """Whether the innermost loop runs along memory, or doesn't index this value."""
         inner = self.path[-1] if self.path else None
         over = [any(i is inner for i, _ in k.terms) for k in self.at if isinstance(k, Affine)]
         return not any(over[:-1])
@@ -67,17 +67,17 @@ class _Site:
 
 @dataclass(eq=False)
 class _Value:
-    """A cell, with who writes and who reads it."""
+    """A cell with its writers and readers."""
 
     cell: Cell
     writers: list[tuple[int, Path, Step]] = field(default_factory=list)
     reads: list[_Site] = field(default_factory=list)
-    taken: list[_Site] = field(default_factory=list)  # where products and the like read it whole
-    whole: bool = False  # used as one piece of memory otherwise
+    taken: list[_Site] = field(default_factory=list)  # whole reads, by products and routines
+    whole: bool = False  # otherwise used as one piece of memory
 
     @cached_property
     def step(self) -> Compute | None:
-        """The one plain elementwise step that defines a temporary, if there is such a step."""
+        """The elementwise step that defines a temporary, if a single plain step does; else None."""
         if self.cell.role != "temporary" or self.whole or len(self.writers) != 1:
             return None
         step = self.writers[0][2]
@@ -85,13 +85,13 @@ class _Value:
             return None
         found = [k.read for r in step.reads for k in r.at if isinstance(k, Indirect)]
         if any(r.cell is None or r.cell.role != "input" or not _is_affine(r.at) for r in found):
-            return None  # index arrays that are there anyhow
+            return None  # index arrays must be inputs, which are kept anyway
         mapped = all(isinstance(k, Affine) and (k.index or k == Affine()) for k in step.at)
         return step if mapped else None
 
     @cached_property
     def path(self) -> Path:
-        """The loops in which it gets its first value; sums go on in inner loops."""
+        """The loops in which the cell gets its first value. Sums continue in inner loops."""
         return min((path for _, path, _ in self.writers), key=len, default=())
 
     def is_local(self, site: _Site) -> bool:
@@ -100,14 +100,14 @@ class _Value:
         return site.path[: len(path)] == path
 
     def is_there(self, site: _Site) -> bool:
-        """Whether it can be read for nothing at a site where it isn't read now: in a register, or
-        in memory that the loops around both use again and again."""
+        """Whether reading the value at a new site costs nothing: it is in a register, or in memory
+        that the common loops use repeatedly."""
         free = self.cell.in_register or self.path != ()
         return free and self.is_local(site) and self.is_final
 
     @cached_property
     def is_final(self) -> bool:
-        """Whether all who read it read the same: none reads while others are still to write."""
+        """Whether all readers read the same value: none reads before the last write."""
         if self.cell.role == "state":
             return not self.writers
         if len(self.writers) == 1:
@@ -125,7 +125,7 @@ class _Value:
 
 
 class _Values(dict[Cell, _Value]):
-    """What a plan computes."""
+    """The cells of a plan, with their writers and readers."""
 
     def __init__(self, plan: Plan, large: float, price: float) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def _operands(step: Compute) -> Iterator[Cell]:
 
 
 def _chosen(values: _Values) -> set[Cell]:
-    """The cells whose values are computed again where they are read outside their loops."""
+    """The cells whose values are recomputed where they are read outside of their loops."""
     crossing = {
         cell: dict.fromkeys(site for site in value.reads if not value.is_local(site))
         for cell, value in values.items()
@@ -173,11 +173,11 @@ def _chosen(values: _Values) -> set[Cell]:
     return chosen
 
 
-Needs = dict[Cell, dict[_Site, None]]  # the sites in order, each once
+Needs = dict[Cell, dict[_Site, None]]  # the sites in order, without duplicates
 
 
 def _groups(values: _Values, crossing: Needs) -> list[Needs]:
-    """The crossing values in groups that have no operands in common."""
+    """The crossing values in groups without common operands."""
     parent: dict[Cell, Cell] = {}
 
     def find(cell: Cell) -> Cell:
@@ -202,13 +202,14 @@ def _groups(values: _Values, crossing: Needs) -> list[Needs]:
 
 
 class _Network:
-    """The choice as a cut between what is kept (the source's side) and what is needed elsewhere
-    (the sink's).
+    """The choice as a minimum cut, between what is kept (source) and what is needed elsewhere
+    (sink).
 
-    A value has two nodes, joined by an edge of the price of keeping it: `make` and `have`. An edge
-    from the source to `make` has the price of computing it again. If that is cut, each operand
-    must be had where the value is needed; an endless edge from the operand's `have` to `make` sees
-    to it. What is read outside its loop is joined to the sink.
+    A value has two nodes, `make` and `have`. The edge between them has the price of keeping the
+    value. The edge from the source to `make` has the price of recomputing it. If that edge is cut,
+    each operand must be available where the value is needed: an infinite edge from the operand's
+    `have` to `make` ensures this. Values that are read outside of their loops have an infinite edge
+    to the sink.
     """
 
     def __init__(self, values: _Values, crossing: Needs) -> None:
@@ -220,10 +221,10 @@ class _Network:
             self._follow(cell)
 
     def _follow(self, cell: Cell) -> None:
-        """The operands that would be needed if a value was computed again, and where; not beyond
-        what would cost more than to keep it."""
+        """Note the operands that recomputing a value would need, and where. It stops where that
+        would cost more than keeping the value."""
         times = sum(s.times for s in self._apart(cell))
-        seen: dict[Cell, float] = {}  # with the most that was left to spend
+        seen: dict[Cell, float] = {}  # with the largest remaining budget
         stack = [(cell, self.crossing[cell], self.keep(cell))]
         while stack:
             needing, sites, budget = stack.pop()
@@ -244,7 +245,7 @@ class _Network:
                     stack.append((operand, needed, budget))
 
     def again(self, cell: Cell) -> float:
-        """The price of computing a value again wherever it is needed, its operands given."""
+        """The price of recomputing a value wherever it is needed, given its operands."""
         step = self.values[cell].step
         if step is None or cell not in self.operands:
             return math.inf
@@ -256,17 +257,17 @@ class _Network:
         return list({(site.nest, site.at): site for site in self.sites[cell]}.values())
 
     def keep(self, cell: Cell) -> float:
-        """The price of having a value in memory where it is needed: writing it if that isn't done
-        anyhow, reading it, and taking up memory meanwhile, which is priced like reading it once."""
+        """The price of keeping a value: writing it, unless that is done anyway, reading it, and
+        occupying memory meanwhile, which costs as much as one read."""
         value = self.values[cell]
         sites = self.sites[cell]
         if not value.is_final and cell.role != "input":
-            return math.inf  # something else stands there later
+            return math.inf  # the memory is overwritten later
         footprint = self._footprint(cell)
         width = traffic(cell.dtype.itemsize, footprint)
         width *= self.values.price if footprint >= self.values.large else 1
         own = {site.nest for site in (value.taken or value.reads)}
-        if not cell.in_register and (value.taken or cell not in self.crossing):  # there anyhow
+        if not cell.in_register and (value.taken or cell not in self.crossing):  # kept anyway
             late = max((site.nest for site in sites), default=0)
             kept = cell.role == "temporary" and late > max(own, default=0)
             nests = {s.nest for s in sites} - own
@@ -276,17 +277,17 @@ class _Network:
         return width * (WRITE * times + value.size + sum(s.times for s in self._apart(cell)))
 
     def _footprint(self, cell: Cell) -> int:
-        """The bytes that a value takes while it is needed."""
+        """The bytes that a value occupies while it is needed."""
         value = self.values[cell]
         sites = self.sites[cell]
         shared = in_common([value.path, *(s.path for s in sites)]) if sites else ()
         count = math.prod(i.extent for i in value.path[len(shared) :]) if sites else 1
-        if not cell.in_register:  # rows become more of them where others need them
+        if not cell.in_register:  # a row becomes an array if others need it
             count = max(math.prod(cell.left), min(count, value.size))
         return count * cell.dtype.itemsize
 
     def is_worth_a_look(self) -> bool:
-        """Whether anything could be gained: some value is cheaper to compute than to keep."""
+        """Whether some value is cheaper to recompute than to keep."""
         return any(self.again(cell) < self.keep(cell) for cell in self.crossing)
 
     def computed_again(self) -> set[Cell]:
@@ -295,7 +296,7 @@ class _Network:
             edges.append(("source", ("make", cell.id), self.again(cell)))
             edges.append((("make", cell.id), ("have", cell.id), self.keep(cell)))
             for operand in self.operands.get(cell, ()):
-                if self.sites[operand]:  # else it is there in a register
+                if self.sites[operand]:  # else it is in a register there
                     edges.append((("have", operand.id), ("make", cell.id), math.inf))
         for cell in self.crossing:
             edges.append((("have", cell.id), "sink", math.inf))
@@ -307,8 +308,8 @@ class _Network:
 
 
 class _Rewrite:
-    """Each reading of a chosen value outside its loops becomes that of a register, which is
-    computed just before."""
+    """Replaces each read of a chosen value outside of its loops by a register, which is computed
+    just before."""
 
     def __init__(self, values: _Values, again: set[Cell]) -> None:
         self.values = values
@@ -321,7 +322,7 @@ class _Rewrite:
         for number, step in enumerate(steps):
             if not path:
                 self.nest = number
-                here = {}  # registers may end with a top-level step: its kernel may
+                here = {}  # registers may end with a top-level step, as its kernel may
             if isinstance(step, Loop):
                 body = self.rewritten(step.body, (*path, step.index))
                 done.append(replace(step, body=body))
@@ -335,7 +336,7 @@ class _Rewrite:
         return tuple(done)
 
     def _index(self, at: At, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]) -> At:
-        """The index, with the values of index arrays computed again too."""
+        """The index, with values of index arrays recomputed too."""
         return tuple(
             replace(k, read=self._read(k.read, path, done, here)) if isinstance(k, Indirect) else k
             for k in at
@@ -344,7 +345,7 @@ class _Rewrite:
     def _read(
         self, read: Read, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]
     ) -> Read:
-        """The read itself, or a register that holds the value, computed just before."""
+        """The read itself, or one of a register with the value, which is computed just before."""
         cell = read.cell
         if any(isinstance(k, Indirect) for k in read.at):
             read = replace(read, at=self._index(read.at, path, done, here))
@@ -372,12 +373,13 @@ class _Rewrite:
 
 
 def drop_unread(plan: Plan) -> Plan:
-    """Drop what is computed into temporaries that nothing reads."""
+    """Drop steps whose results are temporaries that nothing reads."""
     return replace(plan, steps=_read_later(plan.steps, set()))
 
 
 def _read_later(steps: tuple[Step, ...], read: set[Cell]) -> tuple[Step, ...]:
-    """The steps without those whose results nothing reads; `read` is what is read after them."""
+    """The steps without those whose results nothing reads. `read` has the cells that are read after
+    them."""
     kept: list[Step] = []
     for step in reversed(steps):
         if isinstance(step, Loop):

@@ -1,8 +1,8 @@
-"""A tape as it is likely to be for other lengths, as far as the tape tells.
+"""A tape as it would probably be for other lengths.
 
-A program gets kernels for any length beside a program of the same kind (`pipeline`). Where there is
-none yet, but axes are known to vary, this tape stands for it. It says which numbers are likely
-others for other lengths, and no more: kernels with their own numbers are right whatever it says.
+A program gets kernels for any length by comparison with a program of the same kind (`pipeline`). If
+there is none yet, but axes are known to vary, this tape replaces it. It only tells which numbers
+probably depend on the lengths: the kernels that contain their own numbers are right in any case.
 
     X[2, 5], sum over 2 rows, / 2.0     -->     X[4, 5], sum over 4 rows, / 4.0
 """
@@ -21,18 +21,18 @@ from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Tape,
 from tapegrad.primitives.base import Parametric, Primitive
 from tapegrad.primitives.kinds import Reduction, Repeated
 
-NEAR = (0, 1, -1, 2, -2)  # how far from a length a number may be: `range(n - 1)`, `x[n]`
+NEAR = (0, 1, -1, 2, -2)  # distances of dependent numbers from a length: `range(n - 1)`, `x[n]`
 
 
 def resized(tape: Tape, axes: Sequence[tuple[int, int]], far: bool = False) -> Tape | None:
-    """A tape whose inputs are longer along these axes, so much if it is `far` that loops are in
-    other chunks; None where the tape doesn't tell."""
+    """The tape with inputs that are longer along these axes. With `far` they are so much longer
+    that loops get other chunks. None if the tape for other lengths can't be derived."""
 
-    def more(n: int) -> int:  # what goes by odd and even lengths stays as it is
+    def more(n: int) -> int:  # odd lengths stay odd, even ones even
         return n + 2 + n // 8 * 2 * far
 
     known = {tape.inputs[k].shape[axis] for k, axis in axes}
-    if not known or min(known) < 2:  # one of one element is broadcast, or isn't
+    if not known or min(known) < 2:  # an axis of one element may be broadcast
         return None
     shapes = [
         tuple([more(n) if (k, axis) in axes else n for axis, n in enumerate(v.shape)])
@@ -44,18 +44,18 @@ def resized(tape: Tape, axes: Sequence[tuple[int, int]], far: bool = False) -> T
     ]
     try:
         return _Resized({n: more(n) for n in known}).tape(tape, avals)
-    except ValueError:  # what doesn't fit together is asked for
+    except ValueError:  # by an operation whose operands don't fit together
         return None
 
 
 class _Resized:
-    """Makes calls again where lengths are others: by these `sizes`."""
+    """Rebuilds the calls of a tape with other lengths. `sizes` maps old numbers to new ones."""
 
     def __init__(self, sizes: dict[int, int]) -> None:
         self.sizes = sizes
 
     def tape(self, tape: Tape, avals: Sequence[Aval]) -> Tape:
-        """A tape whose inputs have these types."""
+        """The tape with inputs of these types."""
         builder = Builder(tape.name)
         names = tape.names or ("",) * len(avals)
         env: dict[Operand, Operand] = {}
@@ -82,14 +82,15 @@ class _Resized:
         return replace(made, ordered=tape.ordered, matrices=tape.matrices)
 
     def _note(self, pairs: Iterable[tuple[Var, Var]]) -> None:
-        """What follows from the lengths: `n - 1`."""
+        """Note the lengths of results, such as `n - 1`."""
         for x, y in pairs:
             for before, after in zip(x.shape, y.shape, strict=True):
                 if before != after:
                     self.sizes.setdefault(before, after)
 
     def _literals(self, call: Call) -> list[Operand]:
-        """The operands of a call: plain numbers may be those of rounds, or of elements."""
+        """The operands of a call for the new lengths. A literal may be a number of rounds, or of
+        elements to divide by."""
         operands = list(call.operands)
         if isinstance(call.primitive, Repeated):
             operands[0] = self._as(operands[0], self._near)
@@ -128,18 +129,18 @@ class _Resized:
         return type(primitive)(**{**vars(primitive), **changed}) if changed else primitive
 
     def _shape(self, shape: Sequence[int], operands: Sequence[Operand]) -> tuple[int, ...]:
-        if not operands:  # an entry more than a loop has rounds
+        if not operands:  # a loop may have one entry more than rounds
             return tuple(map(self._near, shape))
         return tuple([self.sizes.get(n, n) for n in shape])
 
     def _near(self, n: int) -> int:
-        """A number that is nearly a length, as near to the other one."""
+        """A number near a length, at the same distance from the new length."""
         return next((self.sizes[n + k] - k for k in NEAR if n + k in self.sizes), n)
 
 
 def _entry(entry: Any, before: int, after: int) -> Any:
-    """The entry of an index along an axis that is longer now: what is there but for a few of its
-    elements is longer, too."""
+    """The entry of an index along an axis that has grown from `before` to `after`. A slice of all
+    but a few elements grows as well."""
     if type(entry) is not Slice or abs(entry.step) > 1 or entry.count < before - max(NEAR):
         return entry
     start = entry.start + (after - before) * (entry.step < 0)

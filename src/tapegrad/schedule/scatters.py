@@ -30,7 +30,7 @@ def scatter(low: Lowering, call: Call) -> None:
             check_ranges(low, call.operands[2:], x.shape, call)
         adds = isinstance(primitive, Indexed) and primitive.adds
         cell = low.writable(call, x)
-        if cell.role == "state":  # what is written may be read from there
+        if cell.role == "state":  # the written values may be read from this memory
             y = call.operands[1]
             found = low.read(y, at_indices(indices_for(y.shape))).cell
             if isinstance(y, Var) and found is cell:
@@ -40,12 +40,12 @@ def scatter(low: Lowering, call: Call) -> None:
     cell = low.result(call)
     if primitive.onto == "zeros":
         fill_zeros(low, cell, call)
-    # Among index arrays a place may come twice.
+    # Index arrays may repeat a place.
     write(low, cell, call, ADD if primitive.indexed else None)
 
 
 def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) -> None:
-    """Write what a call scatters to a cell, or combine it with what is there."""
+    """Write the operands of a scatter to a cell, or combine them with its elements."""
     primitive: Any = call.primitive
     written = call.operands[1 if primitive.onto == "first" else 0 :]
     if isinstance(primitive, Moving):
@@ -74,8 +74,8 @@ def put(
     src: Any,
     front: Front = (),
 ) -> None:
-    """Each element of an operand, or of its front, in its place in a cell, or combined with what is
-    there."""
+    """Write each element of `y`, or of its leading elements in `front`, to its place in a cell, or
+    combine it with the element there."""
     indices = indices_for(y.shape, front)
     at = at_indices(indices)
     target = entries(place(at))
@@ -83,7 +83,8 @@ def put(
 
 
 def fill_zeros(low: Lowering, cell: Cell, call: Call) -> bool:
-    """Zeros for a call to write on; around its box, if it fills one. Returns whether it does."""
+    """Fill the cell to which a call writes with zeros, or if it writes one box, the elements around
+    that. Returns whether it does the latter."""
     boxes = call.primitive.boxes(*call.operands)  # type: ignore[attr-defined]
     if boxes:
         (index,) = boxes
@@ -94,13 +95,14 @@ def fill_zeros(low: Lowering, cell: Cell, call: Call) -> bool:
 
 
 def fill(low: Lowering, cell: Cell, src: Any) -> None:
-    """Zeros everywhere."""
+    """Fill the cell with zeros."""
     indices = indices_for(cell.shape)
     low.steps += nest(indices, [store(cell, at_indices(indices), cell.dtype.type(0), src)])
 
 
 def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
-    """Start a sum whose terms are all scattered. Returns whether this one, the first, is in it."""
+    """Start a sum whose terms are all scattered. Returns whether the first term, `call`, is
+    written."""
     filled = fill_zeros(low, cell, call)
     if filled:
         write(low, cell, call)
@@ -108,7 +110,7 @@ def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
 
 
 def fill_around(low: Lowering, cell: Cell, index: Any, src: Any) -> None:
-    """Zeros outside a box; everywhere, if the index has gaps."""
+    """Fill the elements outside of a box with zeros; all elements if the index has gaps."""
     boxes = [k if isinstance(k, Slice) else Slice(k, 1) for k in index]
     zero = cell.dtype.type(0)
     if any(k.step != 1 for k in boxes):
@@ -127,7 +129,7 @@ def fill_around(low: Lowering, cell: Cell, index: Any, src: Any) -> None:
 
 
 def lookup(low: Lowering, call: Call) -> None:
-    """Elements of an array at index arrays."""
+    """The elements of an array at index arrays."""
     x, *arrays = call.operands
     source = low.materialized(x)
     check_ranges(low, arrays, x.shape, call)
@@ -136,7 +138,7 @@ def lookup(low: Lowering, call: Call) -> None:
 
 
 def indirect(low: Lowering, arrays: Sequence[Operand], shape: tuple[int, ...], at: At) -> At:
-    """The index into an array of `shape` that index arrays give, at an index of the result."""
+    """The index in an array of `shape` that index arrays contain at an index of the result."""
     n = len(arrays[0].shape)
     first = [Indirect(low.read(a, at[:n]), shape[k]) for k, a in enumerate(arrays)]
     return (*first, *at[n:])
@@ -152,7 +154,7 @@ def check_ranges(
 
 
 def check_range(low: Lowering, array: Operand, axis: int, n: int, call: Call) -> None:
-    """A check that the indices in an array are those of an axis of `n` elements."""
+    """Append a check that the integers in an array are indices of an axis of `n` elements."""
     if not isinstance(array, Var) or (array, n) in low.checked:
         return
     low.checked.add((array, n))

@@ -1,8 +1,8 @@
-"""Sharing: what crosses a call of NumPy is kept in memory.
+"""Sharing: values that cross a call of NumPy are kept in memory.
 
-A kernel's registers end with it. Temporaries that two kernels use, or a kernel and a call of NumPy
-between them, are stored whole. A number that a loop folds into stays in a register until it is
-done, for LLVM vectorises no sum in memory:
+A kernel's registers end with it. Temporaries that are used by two kernels, or by a kernel and a
+call of NumPy, are stored whole. A number that a loop folds into stays in a register until the fold
+is done, since LLVM doesn't vectorise a sum in memory:
 
     for i: t += x[i]                        for i: t += x[i]
     ---------------- another kernel   -->   kept[()] = t
@@ -23,9 +23,9 @@ from tapegrad.primitives.elementwise import copy
 
 @dataclass
 class _Life:
-    """Where a cell's memory is used: in which kernels, in which of them it is written, and by which
-    step last. Whether it is taken as it lies, whether a loop folds into it, and whether it is a
-    register that one core writes."""
+    """The uses of a cell: the kernels that use it, those that write it, and the last step that
+    writes it. `whole`: its memory is passed as it is. `folds`: a loop folds into it. `register`: it
+    is a register that one core writes."""
 
     kernels: set[int] = field(default_factory=set)
     writers: set[int] = field(default_factory=set)
@@ -40,12 +40,12 @@ class _Life:
 
     @property
     def is_sum(self) -> bool:
-        """Whether it stays a register, of which a copy crosses."""
+        """Whether it stays a register, and a copy of it crosses."""
         return self.crosses and self.folds and self.register and len(self.writers) == 1
 
 
 def store_shared(plan: Plan) -> Plan:
-    """Keep in memory what several kernels, or a call of NumPy, use."""
+    """Keep values in memory that several kernels, or a call of NumPy, use."""
     lives = _lives(plan)
     sums = {cell: life for cell, life in lives.items() if life.is_sum}
     stored = {
@@ -59,7 +59,7 @@ def store_shared(plan: Plan) -> Plan:
 
 
 def _with_copies(plan: Plan, sums: Mapping[Cell, _Life]) -> Iterator[Step]:
-    """The steps of a plan, in which other kernels read copies of registers."""
+    """The steps of a plan, in which other kernels read copies of the registers in `sums`."""
     kept = {c: Cell((), c.dtype, hint=c.hint, src=c.src, stored=True) for c in sums}
     for position, (number, step) in enumerate(_numbered(plan.steps)):
         places: dict[Cell, tuple[Cell, At]] = {
@@ -72,7 +72,7 @@ def _with_copies(plan: Plan, sums: Mapping[Cell, _Life]) -> Iterator[Step]:
 
 
 def _numbered(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
-    """Each step with the number of its kernel, or of its call of NumPy; a cut is in none."""
+    """Each step with the number of its kernel, or of its call of NumPy; -1 for a cut."""
     parts = enumerate(segments(steps))
     within = ((k, s) for k, part in parts for s in (part if isinstance(part, list) else [part]))
     for step in steps:

@@ -1,4 +1,4 @@
-"""Contracting: a temporary that only lives inside a loop loses the axis of that loop.
+"""Contracting: a temporary that is only live inside a loop loses the axis of that loop.
 
     for i:                              for i:
         a[i] = exp(x[i])       -->          a = exp(x[i])
@@ -22,7 +22,7 @@ Around = TypeVar("Around", Index, Loop)
 
 
 def shrink(plan: Plan) -> Plan:
-    """Shrink each temporary to the axes that outlive the loops around all its uses."""
+    """Shrink each temporary to the axes that aren't indices of loops around all of its uses."""
     seen: dict[Cell, list[tuple[tuple[Index, ...], Places | None]]] = {}
     for around, step in with_loops(plan.steps, ()):
         for cell, at, _ in step.touches():
@@ -52,8 +52,8 @@ def shrink(plan: Plan) -> Plan:
 
 
 def in_common(paths: Sequence[tuple[Around, ...]]) -> tuple[Around, ...]:
-    """The loops that are around several steps, from the outside in; `paths` are those around each,
-    or their indices."""
+    """The common outer loops of several steps. `paths` are the loops around each step, or their
+    indices."""
     first = min(paths, key=len)
     for depth, loop in enumerate(first):
         if any(path[depth] is not loop for path in paths):

@@ -6,15 +6,15 @@
     %9 = add(%7, %8)
     %10 = tanh(%9)
 
-Each product is added to one cell, the *total*, where the tape has it, so what it was computed from
-needn't live on. Scatters are added where the sum ends.
+Each product is added to one cell, the *total*, at its position on the tape, so its operands needn't
+stay in memory. Scatters are added at the end of the sum.
 
-The other terms are added by the loop that ends the sum: to the total, if the sum is an output, and
-else in a register, since that loop can fuse with what computes with the sum. A total that started
-with these terms would have to be stored for their sake, and read again; and with a single product
-it is no loss, since the loop is the one that the tape asks for.
+The other terms are added by the loop that ends the sum: to the total if the sum is an output, else
+in a register, since that loop can fuse with the readers of the sum. If the total started with these
+terms, it would have to be stored for them and read again. With a single product nothing is lost,
+since the loop is the one on the tape.
 
-A total may be the transpose of what the tape adds up: products can be computed either way round.
+A total may be the transpose of the sum on the tape: products can be computed either way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tapegrad.schedule.scatters import start_scattered, write
 
 
 def find_sums(low: Lowering) -> None:
-    """Find the sums to add up in place, each as large as it gets."""
+    """Find the sums to add up in place, each as large as possible."""
     found: dict[Var, OpenSum] = {}
     for call in low.tape.calls:
         terms = _terms(low, call, found)
@@ -57,7 +57,8 @@ def find_sums(low: Lowering) -> None:
 
 
 def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
-    """The terms of a call's result, which takes over the sums in `found` that only it reads."""
+    """The terms of a call's result. It takes over the sums in `found` that only this call reads.
+    None if the call isn't a term or a sum."""
     if is_gemm(call, low.open):
         return OpenSum(products=[Product(call.out)])
     if isinstance(call.primitive, Scatter) and call.primitive.onto == "zeros":
@@ -87,12 +88,13 @@ def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | No
 
 
 def _is_of_products(terms: OpenSum) -> bool:
-    """Whether a sum has no terms but products, which are all of its shape."""
+    """Whether all terms of a sum are products of its own shape."""
     return not terms.scatters and not terms.dense and all(p.box is None for p in terms.products)
 
 
 def _boxed(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
-    """A product that is put in a box among zeros is added there."""
+    """The terms of a product that is placed in a box among zeros: it is added in the box. None for
+    other calls."""
     x, *others = call.operands
     boxes = call.primitive.boxes(*call.operands)  # type: ignore[attr-defined]
     if others or len(boxes) != 1 or not isinstance(x, Var) or x not in found or low.uses[x] != 1:
@@ -107,7 +109,7 @@ def _boxed(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | No
 
 
 def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
-    """Products that are added to what a loop carries are added there at once."""
+    """Add products that are added to a loop-carried array to it directly."""
     primitive: Any = call.primitive
     x, y = call.operands[:2]
     while isinstance(x, Var) and x in low.updates:
@@ -132,7 +134,8 @@ def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
 
 
 def _plan_sum(low: Lowering, call: Call, terms: OpenSum, order: dict[Var, int]) -> None:
-    """Say where the products of a sum go, and what inside it isn't lowered by itself."""
+    """Note the destinations of a sum's products, and the calls inside the sum that have no steps of
+    their own."""
     low.sums[call.out] = terms
     products = {p.x: p for p in terms.products}
     for x in (*terms.scatters, *terms.inside):
@@ -154,12 +157,12 @@ def _plan_sum(low: Lowering, call: Call, terms: OpenSum, order: dict[Var, int]) 
 
 
 def inner_sum(low: Lowering, call: Call) -> None:
-    """A sum inside another: the terms that aren't added in place, if it has any, are added here."""
+    """A sum inside another one: add the terms that aren't added in place, if there are any."""
     low.rests[call.out] = _rest(low, call)
 
 
 def sum_in_place(low: Lowering, call: Call) -> None:
-    """The end of a sum: its products are in the total, if it has any."""
+    """The end of a sum. Its products have been added to the total, if there are any."""
     terms = low.sums[call.out]
     rest = _rest(low, call)
     total = low.totals[terms.products[0].x].cell if terms.products else None
@@ -185,7 +188,7 @@ def sum_in_place(low: Lowering, call: Call) -> None:
 
 
 def _rest(low: Lowering, call: Call) -> Reader | None:
-    """The sum of the operands as far as they aren't added in place."""
+    """The sum of the operands that aren't added in place; None if there are none."""
     parts = []
     for x in call.operands:
         reader: Reader | None = partial(low.read_broadcast, x)

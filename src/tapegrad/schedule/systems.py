@@ -1,5 +1,5 @@
-"""Lowering of routines: operands are copied to where a kernel overwrites them, and the copy fuses
-with whatever computes them."""
+"""Lowering of routines. An operand that a kernel overwrites is copied first. The copy fuses with
+the loop that computes the operand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tapegrad.schedule.products import batch_at, matrix
 
 
 def routine(low: Lowering, call: Call) -> None:
-    """A kernel on each matrix of a batch, which is that of the first array written or number."""
+    """A kernel for each matrix of a batch. The batch is that of the first written array or
+    number."""
     primitive: Any = call.primitive
     operands, takes = call.operands, matrix if primitive.strided else _whole
     read = [takes(low, operands[k]) for k in primitive.reads]
@@ -51,7 +52,8 @@ def routine(low: Lowering, call: Call) -> None:
 
 
 def _whole(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
-    """An operand that the kernel reads as it is: a matrix, or one that is that of a whole batch."""
+    """An operand that the kernel reads as it is. If it is one matrix for the whole batch, it isn't
+    repeated."""
     at = at_indices(indices_for(x.shape))
     read, core = low.read(x, at), 1 if x.dtype == np.int32 else 2
     further = len(at) - len(read.at)
@@ -62,5 +64,5 @@ def _whole(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
 
 
 def _started(low: Lowering, x: Operand, turned: bool, at: At) -> Read:
-    """An operand at an index of the array that starts as it, or as its transpose."""
+    """An operand, or its transpose, at an index of the array that starts as this operand."""
     return low.read_broadcast(x, (*at[:-2], at[-1], at[-2]) if turned else at)

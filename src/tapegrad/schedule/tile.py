@@ -10,12 +10,12 @@
                                                   for i in range(i0, min(i0 + 64, n)):
                                                       for j: g[j] += x[i, j] * r[i - i0]
 
-One row at a time, what is computed of scalars can't be vectorised. In a tile it is, for all rows in
-one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is allowed where the
-parts could be fused again, and sums keep their order.
+Row by row the scalars can't be vectorised. In a tile they are computed for all rows in one loop,
+which LLVM vectorises, while the tile's rows stay in the cache. It is allowed if the parts could be
+fused again, and sums keep their order.
 
-The loops inside others are cut where other calls may have other lengths for them, as those over
-pairs of points: those whose lengths stay are cut by what these are (`apart`).
+Inner loops are tiled if their lengths may be different in other calls, as for pairs of points.
+Inner loops of fixed lengths are cut by `apart`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from tapegrad.schedule.cost import work, work_once
 from tapegrad.schedule.fuse import Use, add_uses, are_aligned, touched
 
 ROWS = 64  # of a tile
-LONG = 4  # tiles, which a loop has at the least
+LONG = 4  # tiles: the least length of a loop
 WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loops
 
 
 def tile(plan: Plan, lengths: Collection[int] = ()) -> Plan:
-    """Cut the outermost loops that compute costly scalars between inner loops, and are long, or may
-    be so in other calls: if they have one of these lengths. In the others, those inside are cut."""
+    """Tile the outermost loops that compute costly scalars between inner loops, if they are long or
+    their length is in `lengths`, so that it may be long in other calls. In the other loops, tile
+    the inner ones."""
     steps = [_tiled(s, lengths, LONG * ROWS) if isinstance(s, Loop) else s for s in plan.steps]
     return replace(plan, steps=tuple(steps))
 
@@ -85,7 +86,7 @@ def _in_tiles(loop: Loop) -> Loop | None:
 def _are_in_step(
     loop: Loop, segments: Sequence[Sequence[Step]], crossing: Collection[Cell]
 ) -> bool:
-    """Whether segments could as well be loops, one after the other, but for these registers."""
+    """Whether segments could as well be separate loops, apart from the registers in `crossing`."""
     before: dict[Cell, Use] = {}
     for segment in segments:
         found = touched(replace(loop, body=tuple(segment)))
@@ -106,7 +107,7 @@ def _pays(body: Sequence[Step]) -> bool:
 
 
 def _segments(body: Sequence[Step]) -> list[list[Step]]:
-    """Runs of scalar steps, and of inner loops with the fills in front of them."""
+    """Segments of scalar steps, and of inner loops with the fills before them."""
     segments: list[list[Step]] = []
     kind = ""
     fills: list[Step] = []
@@ -126,7 +127,7 @@ def _segments(body: Sequence[Step]) -> list[list[Step]]:
 
 
 def _crossing(segments: list[list[Step]]) -> list[Cell] | None:
-    """The registers that several segments use; None if anything else would have to be tiled."""
+    """The registers that several segments use. None if anything else would have to be tiled."""
     homes: dict[Cell, set[int]] = {}
     written: dict[Cell, set[int]] = {}
     for number, segment in enumerate(segments):
@@ -145,7 +146,8 @@ def _crossing(segments: list[list[Step]]) -> list[Cell] | None:
 
 
 def _start(cell: Cell, segments: list[list[Step]]) -> Compute | None:
-    """The step that gives a temporary its first value, if it gets that here and not before."""
+    """The step that sets the initial value of a temporary, if it is in these segments; else
+    None."""
     if cell.role != "temporary":
         return None
     found = (_first_write(cell, step) for segment in segments for step in segment)

@@ -1,11 +1,11 @@
-"""Windows of an array that are read where they lie: stacks of parts that products alone read.
+"""Windows of an array that are read from its own memory: stacks of parts that only products read.
 
     %2 = getitem(%1, 0:12)
     %3 = getitem(%1, 1:13)                  %5[k, i] is %1[k + i]: nothing is copied for a product
     %4 = getitem(%1, 2:14)
     %5 = stack(%2, %3, %4, axis=0)
 
-Stacks of parts of such a stack are windows along one more axis.
+A stack of parts of such a stack is a window along one more axis.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tapegrad.schedule.products import is_gemm
 
 @dataclass(frozen=True)
 class Windows:
-    """Parts of an array next to each other along an axis: where the first one is, and how far each
-    begins behind the one before."""
+    """Equally spaced parts of an array, stacked along `axis`: the index of the first part, and the
+    distance between two starts."""
 
     x: Var
     axis: int
@@ -35,7 +35,7 @@ class Windows:
     apart: tuple[int, ...]
 
     def read(self, at: At) -> At:
-        """Where an element of the stack is in the array."""
+        """The index in the array of an element of the stack."""
         number: Any = at[self.axis]
         starts = [
             number * step + start for start, step in zip(self.first.start, self.apart, strict=True)
@@ -44,7 +44,7 @@ class Windows:
 
 
 def find_windows(low: Lowering) -> None:
-    """Find the stacks that needn't be made."""
+    """Find the stacks that needn't be computed."""
     readers: dict[Operand, list[Call]] = {}
     for call in low.tape.calls:
         for x in call.operands:
@@ -53,7 +53,7 @@ def find_windows(low: Lowering) -> None:
     written = {x for call in low.tape.calls for _, x, _ in updated(call)} | low.carried | low.state
 
     def are_products(x: Var) -> bool:
-        """Whether nobody but products reads this, and what shows it."""
+        """Whether only products read this, directly or through views."""
         return x not in left and all(
             is_gemm(call, low.open)
             or call.outs[0] in low.windows
@@ -74,13 +74,13 @@ def find_windows(low: Lowering) -> None:
 
 
 def _shows(call: Call) -> bool:
-    """Whether this shows its operand, each element at an index that is known."""
+    """Whether a call is a view whose elements are at known indices."""
     primitive = call.primitive
     return isinstance(primitive, View) and not primitive.relabels and len(call.operands) == 1
 
 
 def _windows(low: Lowering, call: Call) -> Windows | None:
-    """What a call stacks, if that is parts of one array, each as far from the next one."""
+    """The windows that a call stacks, if they are equally spaced parts of one array; else None."""
     primitive = call.primitive
     if not isinstance(primitive, Scatter) or primitive.onto != "nothing" or not call.operands[1:]:
         return None
@@ -110,7 +110,7 @@ def _windows(low: Lowering, call: Call) -> Windows | None:
 
 
 def _axis(boxes: Sequence[Sequence[Any]]) -> int | None:
-    """The axis of a result along which operand k is entry k; None if it isn't so."""
+    """The axis of a result along which operand k is entry k; None if there is none."""
     for axis, entry in enumerate(boxes[0] if boxes else ()):
         if entry == 0 and isinstance(entry, int):
             numbers = [box[axis] for box in boxes]
