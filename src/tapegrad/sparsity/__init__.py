@@ -1,1 +1,2 @@
-"""Which elements depend on which: structures of Jacobians and Hessians, and their colours."""
+"""Dependences between elements: sparsity patterns of Jacobians and Hessians, and their
+colourings."""

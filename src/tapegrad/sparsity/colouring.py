@@ -1,13 +1,13 @@
-"""Colours: which columns, or rows, of a sparse matrix one product with a vector can ask for.
+"""Colourings: which columns, or rows, of a sparse matrix can share a product with a vector.
 
-Columns that have no row in common can be told apart in the product with the sum of their unit
-vectors. So columns get colours, and there are as many products as colours. Of a symmetric matrix an
-entry may be read from either of its two places: any two colours have to make stars then, to read
-each entry where it stands (`star`), or forests, to find them one after the other by subtraction
-(`acyclic`). A matrix with a few dense rows and a few dense columns takes products from both sides
-(`both`).
+Columns that have no row in common can be read from one product of the matrix and the sum of their
+unit vectors. So columns get colours, and there is one product for each colour. An entry of a
+symmetric matrix may be read at either of its two positions. Then any two colours have to form
+stars, if each entry is read directly (`star`), or forests, if entries are computed one after
+another by subtraction (`acyclic`). A matrix with a few dense rows and a few dense columns takes
+products from both sides (`both`).
 
-Columns and rows have colours 0, 1, ..., and -1 if no product asks for them.
+Columns and rows have colours 0, 1, ..., and -1 if they are in no product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NARROW = 64  # SciPy goes through the matrix once for each colour
 
 
 class Graph(NamedTuple):
-    """Neighbours, vertex by vertex, and the number of the edge to each."""
+    """The neighbours of each vertex, and the number of the edge to each neighbour."""
 
     starts: Any
     others: Any
@@ -38,7 +38,7 @@ class Graph(NamedTuple):
 
 
 def graph_of(pattern: Any) -> Graph:
-    """The graph of a symmetric matrix: an edge for each two entries off the diagonal."""
+    """The graph of a symmetric matrix: one edge for each pair of entries off the diagonal."""
     n = pattern.shape[0]
     rows = np.repeat(np.arange(n), np.diff(pattern.indptr))
     off = rows != pattern.indices
@@ -47,14 +47,14 @@ def graph_of(pattern: Any) -> Graph:
     upper = rows < others
     edges = np.empty(len(rows), np.int64)
     edges[upper] = np.arange(np.count_nonzero(upper))
-    # Row by row, below the diagonal: the same edges in the order of their columns.
+    # Row by row below the diagonal: the same edges in the order of their columns.
     again = np.argsort(others[upper], kind="stable")
     edges[~upper] = edges[upper][again]
     return Graph(starts, others, edges)
 
 
 def order_of(graph: Graph, order: Order) -> Any:
-    """The vertices as they are coloured one after the other."""
+    """The vertices in the order in which they are coloured."""
     degrees = np.diff(graph.starts)
     if order == "natural":
         return np.arange(graph.size)
@@ -76,7 +76,7 @@ def order_of(graph: Graph, order: Order) -> Any:
 
 
 def column_colours(pattern: Any, order: Order = "natural") -> Any:
-    """Colours of the columns of a CSR matrix: no two of one colour have a row in common."""
+    """Colours of the columns of a CSR matrix. No two columns of one colour have a row in common."""
     n = pattern.shape[1]
     lengths = np.diff(pattern.indptr)
     if n and lengths.max(initial=0) == n:
@@ -99,20 +99,20 @@ def column_colours(pattern: Any, order: Order = "natural") -> Any:
 
 
 def _grouped(by_columns: Any, order: Any) -> Any:
-    """The same as `greedy.first_fit`, by SciPy, colour by colour, which nobody has to compile."""
+    """The colours of `greedy.first_fit`, by SciPy, colour by colour. Nothing has to be compiled."""
     from scipy.optimize._numdiff import group_columns
 
     return np.asarray(group_columns(by_columns, order), np.int64)
 
 
 def row_colours(pattern: Any, order: Order = "natural") -> Any:
-    """Colours of the rows of a CSR matrix: no two of one colour have a column in common."""
+    """Colours of the rows of a CSR matrix. No two rows of one colour have a column in common."""
     return column_colours(pattern.T.tocsr(), order)
 
 
 def star_colours(pattern: Any, order: Order = "natural") -> Any:
-    """Colours of the rows and columns of a symmetric CSR matrix: neighbours differ, and no path of
-    four vertices has two colours only."""
+    """Colours of the rows and columns of a symmetric CSR matrix. Neighbours differ, and each path
+    of four vertices has at least three colours."""
     return _star(graph_of(pattern), order)
 
 
@@ -127,8 +127,8 @@ def _star(graph: Graph, order: Order) -> Any:
 
 
 def acyclic_colours(pattern: Any, order: Order = "natural") -> Any:
-    """Colours of the rows and columns of a symmetric CSR matrix: neighbours differ, and no cycle
-    has two colours only."""
+    """Colours of the rows and columns of a symmetric CSR matrix. Neighbours differ, and each cycle
+    has at least three colours."""
     graph = graph_of(pattern)
     n, size = graph.size, len(graph.others)
     colours = np.full(n, -1)
@@ -140,8 +140,9 @@ def acyclic_colours(pattern: Any, order: Order = "natural") -> Any:
 
 
 def both_colours(pattern: Any, order: Order = "smallest_first") -> tuple[Any, Any]:
-    """Colours of the rows and of the columns of a CSR matrix: each entry can be read from a product
-    with the columns of its column's colour, or from one with the rows of its row's."""
+    """Colours of the rows and of the columns of a CSR matrix. Each entry can be read from the
+    product with the columns of its column's colour, or from that with the rows of its row's
+    colour."""
     m, n = pattern.shape
     whole = sparse.block_array([[None, pattern.T], [pattern, None]], format="csr")
     whole.sort_indices()
@@ -163,13 +164,13 @@ def both_colours(pattern: Any, order: Order = "smallest_first") -> tuple[Any, An
 
 
 def _renumbered(colours: Any, used: Any) -> Any:
-    """The colours that are used as 0, 1, ..., and -1 for the others."""
+    """The used colours renumbered 0, 1, ...; -1 for the others."""
     new = np.where(used, np.cumsum(used) - 1, -1)
     return new[colours]
 
 
 def alone(lines: Any, colours: Any) -> Any:
-    """Of each entry, whether it is the only one of its colour in its line."""
+    """For each entry, whether it is the only one of its colour in its row or column, `lines`."""
     width = int(colours.max(initial=0)) + 1
     keys = lines.astype(np.int64) * width + colours
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)

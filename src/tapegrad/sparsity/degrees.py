@@ -1,11 +1,12 @@
-"""How outputs depend on inputs: not at all, linearly, quadratically, or in another way.
+"""The degree in which outputs depend on inputs: constant, linear, quadratic, or general.
 
-A polynomial's degree is one more than that of its derivative. So of each call the forward rule
-tells the degree in its operands, without any list of what is linear: the rule of a product has the
-other factor in it, that of a square 2 x, that of an exponential the exponential again, and so on.
-Along the tape degrees multiply. What isn't known to be a polynomial of degree 2 or less is general,
-so what is said to be linear is. What decides which way a function goes, by a condition, an index or
-a number of rounds, is general too: from there on it isn't one polynomial.
+A polynomial's degree is one more than that of its derivative. So the forward rule of each call
+determines the degree in its operands, and no list of linear functions is needed: the rule of a
+product contains the other factor, that of a square contains 2 x, that of an exponential contains
+the exponential again, and so on. Along the tape degrees multiply. A result that isn't known to be a
+polynomial of degree 2 or less is general, so a result that is called linear is linear. If an input
+decides a condition, an index or a number of rounds, the output is general too: it isn't one
+polynomial.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from tapegrad.primitives.kinds import Repeated
 from tapegrad.sparsity.relations import is_active
 
 NOT, LINEAR, QUADRATIC, GENERAL = range(4)
-WORDS = ("not", "linear", "quadratic", "general")  # linear: with a constant beside it, too
+WORDS = ("not", "linear", "quadratic", "general")  # linear: also with a constant added
 
-DEPTH = 4  # so many times a rule is differentiated
+DEPTH = 4  # the number of times that a rule is differentiated
 
 
 class Deciding(Exception):
-    """What depends on the inputs decides which way the function goes."""
+    """A value that depends on the inputs decides the control flow."""
 
 
 def degrees(tape: Tape, groups: Sequence[Sequence[int]]) -> Any:
-    """The degree of each output, a row, in the elements of each group of inputs, a column, where
-    all other inputs are constants; `WORDS` has words for it.
+    """The degree of each output (a row) in the elements of each group of inputs (a column), if all
+    other inputs are constants. A degree is an index of `WORDS`.
 
     With the groups [[0], [1]] a product of two inputs is linear in each; with [[0, 1]] it is
     quadratic.
@@ -49,7 +50,7 @@ def degrees(tape: Tape, groups: Sequence[Sequence[int]]) -> Any:
 
 
 def _tape(tape: Tape, given: Sequence[int], depth: int) -> list[int]:
-    """The degrees of a tape's outputs, for those of its inputs."""
+    """The degrees of a tape's outputs, given those of its inputs."""
     env: dict[Operand, int] = dict(zip(tape.inputs, given, strict=True))
 
     def of(x: Operand) -> int:
@@ -63,7 +64,7 @@ def _tape(tape: Tape, given: Sequence[int], depth: int) -> list[int]:
 
 
 def _call(call: Call, of: Sequence[int], depth: int) -> Sequence[int]:
-    """The degrees of a call's results, for those of its operands."""
+    """The degrees of a call's results, given those of its operands."""
     p: Any = call.primitive
     if not any(of):
         return [NOT] * len(call.outs)
@@ -82,7 +83,7 @@ def _call(call: Call, of: Sequence[int], depth: int) -> Sequence[int]:
 
 @lru_cache(maxsize=2048)
 def _own(p: Any, types: tuple[Aval, ...], active: tuple[int, ...], depth: int) -> tuple[int, ...]:
-    """The degrees of a primitive's results in these operands together."""
+    """The degrees of a primitive's results in the operands `active` together."""
     tape = tape_of_rule(p, types, active)
     if tape is None or (p.pointwise and not _is_polynomial(p, len(types), active)):
         return (GENERAL,) * p.results
@@ -93,9 +94,9 @@ def _own(p: Any, types: tuple[Aval, ...], active: tuple[int, ...], depth: int) -
 
 @lru_cache(maxsize=1024)
 def _is_polynomial(p: Any, count: int, active: tuple[int, ...]) -> bool:
-    """Whether an elementwise function may be a polynomial of degree 2 or less, which its derivative
-    alone doesn't tell: that of a function with jumps, such as x mod y, is that of a line between
-    them. Along lines through the space of these operands the third differences of one are 0."""
+    """Whether an elementwise function may be a polynomial of degree 2 or less. The derivative alone
+    doesn't tell: a function with jumps, such as x mod y, has the derivative of a line. Along lines
+    in the space of these operands the third differences of such a polynomial are 0."""
     rng = np.random.default_rng(0)
     start, way = rng.normal(scale=10, size=(2, count, 64))
     steps = np.arange(4)[:, None]
@@ -110,7 +111,7 @@ def _is_polynomial(p: Any, count: int, active: tuple[int, ...]) -> bool:
 
 
 def _loop(p: Any, of: Sequence[int], depth: int) -> list[int]:
-    """Of what is carried after any number of rounds: degrees only grow."""
+    """The degrees of the carried values after any number of rounds. Degrees only grow."""
     if any(p.heads(of)):
         raise Deciding
     values = list(p.given(of))

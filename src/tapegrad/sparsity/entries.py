@@ -1,22 +1,22 @@
-"""Entries of a sparse matrix, each computed by itself, and only those that change.
+"""Entries of a sparse matrix that are computed one by one, and only those that aren't constant.
 
-A product of the matrix with a sum of unit vectors has a number for each of its rows, and a pass
-along all colours is an array of `colours x rows`. Behind what only moves and combines elements, an
-entry can be computed from the few elements that it is made of:
+A product of the matrix with a sum of unit vectors has a number for each row, and a pass over all
+colours is an array of `colours x rows`. If the last calls only move and combine elements, an entry
+can be computed from the few elements that it depends on:
 
     %1 : f8[5,300,300] = mul(t, a)                 %1 : f8[90000] = a[...]
     %2 : f8[448800] = gather(%1, places)    -->    %2 : f8[448800] = scatter_set(known, %1, ...)
 
-The seeds `t` are known, ones and zeros, so much else is. Where all seeds that an element is made of
+The seeds `t` are known, ones and zeros, and so are many other elements. If all seeds of an element
 are zero, so is the element, since a derivative is linear in its seeds; and an entry of a linear
-part is a number. Entries that are made of the same seeds have one formula. Of a tridiagonal matrix
+part is a number. Entries that depend on the same seeds have one formula. For a tridiagonal matrix
 
     0 of the diagonal, 1 above it, 2 below it      -->     out[0::3] = 2 + 1200 x**2 ...
                                                            out[1::3] = -400 x[:-1]
                                                            out[2::3] = -400 x[:-1]
 
-A discretised equation is mostly linear: of five diagonals of a nonlinear diffusion problem four are
-numbers.
+A discretised equation is mostly linear: four of the five diagonals of a nonlinear diffusion problem
+are numbers.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tapegrad.primitives.views import BroadcastTo, GetItem, Reshape
 from tapegrad.sparsity.pattern import needed
 from tapegrad.sparsity.relations import Map, adds, numbers, relations
 
-FORMULAS = 16  # at most so many are told apart
+FORMULAS = 16  # the most formulas that are distinguished
 
-# An element is computed as often as it is asked for, at most so many times as there are elements.
+# An element is computed for each use, at most this many times on average.
 AGAIN = 8
 
 
@@ -53,12 +53,12 @@ def entries(
     among: tuple[int, Any] | None = None,
     share: float = 0.0,
 ) -> Node | None:
-    """The elements of `whole`, a value of one axis, at `places`; or `among` so many zeros, where
-    that has a place for each. With a `share`, None unless each by itself takes so little of the
-    work of all of `whole`.
+    """The elements of the vector `whole` at `places`.
 
-    `known` has the values of inputs of the tape that don't change, `seeds` which of these the
-    values are linear in.
+    `among` is (size, positions): the elements are then placed at these positions of a vector of
+    zeros. With a `share`, the result is None unless computing the elements one by one takes at most
+    this share of the work for all of `whole`. `known` has the values of constant inputs of the
+    tape; the values of the tape are linear in those in `seeds`.
     """
     root, count = whole.operand, len(places)
     size, at = (count, np.arange(count)) if among is None else among
@@ -90,7 +90,7 @@ def _zeros(writer: Writer, size: int, dtype: Any) -> Node:
 
 
 def _known(writer: Writer, size: int, dtype: Any, at: Any, values: Any) -> Node:
-    """So many zeros, and these values at their places."""
+    """A vector of zeros with `values` at the positions `at`."""
     if 2 * len(at) > size:
         array = np.zeros(size, dtype)
         array[at] = values
@@ -105,7 +105,7 @@ def _known(writer: Writer, size: int, dtype: Any, at: Any, values: Any) -> Node:
 
 
 def _put(out: Node, node: Node, places: Any) -> Node:
-    """Elements put in their places among others; one stands for all, where they are made of one."""
+    """`out` with an element, or a vector, at `places`."""
     if node.shape != places.shape:
         node = BroadcastTo(places.shape)(node)
     if (row := _row(places)) is not None:
@@ -114,7 +114,7 @@ def _put(out: Node, node: Node, places: Any) -> Node:
 
 
 def _row(places: Any) -> Slice | None:
-    """Places that are equally far apart."""
+    """Equally spaced places as a slice; None for others."""
     if not len(places):
         return Slice(0, 0)
     step = int(places[1] - places[0]) if len(places) > 1 else 1
@@ -124,12 +124,12 @@ def _row(places: Any) -> Slice | None:
 
 
 def _index(writer: Writer, places: Any, size: int) -> Node:
-    """Places among so many elements."""
+    """The places as an index array of the tape."""
     return writer.capture(places.astype(np.int32 if size < 2**31 else np.int64))
 
 
 class Values:
-    """A tape's values: which are known, and which the seeds are in."""
+    """The values of a tape: which are known, and which depend on the seeds."""
 
     def __init__(self, tape: Tape, known: Mapping[Var, Any], seeds: set[Var]) -> None:
         self.calls = needed(tape)
@@ -152,12 +152,13 @@ class Values:
             self._known.update(zip(call.outs, found if p.results > 1 else (found,), strict=True))
 
     def known(self, x: Operand) -> Any:
-        """The value of what is known, or None."""
+        """The value of an operand, if it is known; else None."""
         return x.value if isinstance(x, Literal) else self._known.get(x)
 
     def sources(self, call: Call) -> list[tuple[int, Any]] | None:
-        """Of what moves elements: for each operand that some come from, which of its elements each
-        one is, -1 where it comes from another one. None of what does more."""
+        """For a call that moves elements, pairs of an operand and the number of the operand's
+        element that each result's element is, or -1 if it is another operand's. None for other
+        calls."""
         if call.out not in self._sources:
             self._sources[call.out] = self._moved(call)
         return self._sources[call.out]
@@ -175,7 +176,8 @@ class Values:
         ]
 
     def passes(self, root: Operand) -> int:
-        """How many elements are computed for all of a value, of those that the seeds are in."""
+        """The number of elements computed for all of `root`, counting values that depend on the
+        seeds."""
         wanted: set[Operand] = {root}
         total = root.aval.size
         for call in reversed(self.calls):
@@ -188,21 +190,21 @@ class Values:
 
 @dataclass(eq=False)
 class Piece:
-    """Elements of a value: those with the numbers `places`."""
+    """The elements of a value numbered `places`."""
 
     operand: Operand
     places: Any
-    call: Call | None = None  # None, if they are taken out of the whole value
-    parts: list[Piece] = field(default_factory=list)  # what they are made of
-    inside: list[Any] = field(default_factory=list)  # for each part, which elements come from it
+    call: Call | None = None  # None if they are taken from the whole value
+    parts: list[Piece] = field(default_factory=list)  # the pieces that they depend on
+    inside: list[Any] = field(default_factory=list)  # for each part, the mask of its elements
 
 
 class Pieces:
-    """The elements of `root` at some places, and those of other values that they are made of.
+    """The elements of `root` at some places, and the elements of other values that they depend on.
 
-    These go down to what is taken out of whole values: what is known; what the seeds aren't in;
-    what isn't made element by element; and what would be computed again and again. `known` says of
-    each piece which elements are known, and their values.
+    The last ones are taken from whole values. Those are known, don't depend on the seeds, aren't
+    computed element by element, or would be computed too often. `known` has for each piece the mask
+    of its known elements, and their values.
     """
 
     def __init__(self, values: Values, root: Var, places: Any) -> None:
@@ -221,7 +223,7 @@ class Pieces:
                     self._split(one, call)
         order += [one for asked in self._asked.values() for one in asked]
         self.known: dict[Piece, tuple[Any, Any]] = {}
-        for piece in reversed(order):  # those that others are made of first
+        for piece in reversed(order):  # parts first
             self.known[piece] = self._told(piece)
 
     def _ask(self, x: Operand, places: Any) -> Piece:
@@ -294,8 +296,8 @@ class Pieces:
         return sure, values
 
     def kinds(self, chosen: Any) -> Any:
-        """A number for each of the chosen elements of the root: those that are made of the same
-        seeds have one number."""
+        """A number for each chosen element of the root. Elements that depend on the same seeds have
+        one number."""
         count = len(self.root.places)
         kinds = np.zeros(len(chosen), int)
         for piece in self.known:
@@ -308,7 +310,7 @@ class Pieces:
         return kinds
 
     def _other(self, piece: Piece) -> Piece | None:
-        """Of a sum with zeros that a seed makes, the other operand."""
+        """The other operand of a sum with zeros that come from a seed; else None."""
         if piece.call is None or len(piece.parts) != 2 or not piece.call.primitive.pointwise:
             return None
         for k, zero in enumerate(piece.parts):
@@ -322,7 +324,7 @@ class Pieces:
     # ---- as calls
 
     def work(self) -> int:
-        """How many elements are computed, of values that the seeds are in."""
+        """The number of elements computed, of values that depend on the seeds."""
         total, whole = len(self.root.places), set()
         for piece, (sure, _) in self.known.items():
             if sure.all() or piece.operand not in self.values.linear:
@@ -334,7 +336,7 @@ class Pieces:
         return total + sum(map(self.values.passes, whole))
 
     def written(self, writer: Writer) -> Node:
-        """The calls that compute the elements of the root."""
+        """The node of the root's elements. Its calls are appended to the tape."""
         nodes: dict[Piece, Node] = {}
         for piece, (sure, values) in self.known.items():
             parts = [nodes[part] for part in piece.parts]
@@ -354,7 +356,8 @@ class Pieces:
 
 
 def _told_apart(kinds: Any, column: Any) -> Any:
-    """Kinds of elements, which are others where a column has other values, if these are few."""
+    """The kinds refined: elements with different values in `column` get different kinds, unless
+    there are too many values."""
     if not len(column):
         return kinds
     levels = np.unique(column[:: max(1, len(column) // 1000)])
@@ -368,22 +371,22 @@ def _told_apart(kinds: Any, column: Any) -> Any:
 
 
 def _keeps_zero(call: Call, linear: set[Operand]) -> bool:
-    """Whether a result is zero where the operands are that it is linear in, as it has to be. It is
-    tried, with a number for the others."""
+    """Whether the result is zero if the operands are in which it is linear. Tried with ones for the
+    other operands."""
     xs = [x.dtype.type(0 if x in linear else 1) for x in call.operands]
     with np.errstate(all="ignore"):
         return bool(call.primitive.evaluate(*xs) == 0)
 
 
 def _is_neutral(call: Call, k: int) -> bool:
-    """Whether a result is the other operand where the k-th one is zero. It is tried."""
+    """Whether the result is the other operand if the k-th one is zero. Tried with two numbers."""
     xs = np.zeros((2, 2), call.out.dtype)
     xs[1 - k] = 1.5, -2.5
     return bool(np.array_equal(call.primitive.evaluate(*xs), xs[1 - k]))
 
 
 def _constant(writer: Writer, values: Any) -> Node:
-    """Known elements; those that are small integers take a byte each."""
+    """Known elements as a constant. Small integers take one byte each."""
     first = values[0]
     if values.tobytes() == np.full_like(values, first).tobytes():
         return writer.node(Literal(first))
@@ -394,7 +397,7 @@ def _constant(writer: Writer, values: Any) -> Node:
 
 
 def _taken(whole: Node, places: Any) -> Node:
-    """Elements of a value, by their numbers."""
+    """The elements of a value numbered `places`."""
     if whole.size == 1 and len(places) == 1 and not whole.shape:
         return whole
     flat = whole if len(whole.shape) == 1 else Reshape((whole.size,))(whole)
@@ -404,7 +407,7 @@ def _taken(whole: Node, places: Any) -> Node:
 
 
 def _chosen(writer: Writer, piece: Piece, parts: Sequence[Node]) -> Node:
-    """Each element of the part that it comes from; zero where of none."""
+    """Each element from the part that it depends on; zero if there is none."""
     inside = np.zeros(len(piece.places), bool)
     for one in piece.inside:
         inside |= one

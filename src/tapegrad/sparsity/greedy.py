@@ -1,4 +1,4 @@
-"""Greedy colourings, vertex by vertex: each takes the first colour that nothing forbids.
+"""Greedy colourings, vertex by vertex: each vertex takes the first colour that is allowed.
 
 These are plain functions of lists or arrays of integers. On small graphs Python runs them; on large
 ones numba compiles them first, which takes about a second.
@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-SMALL = 20_000  # entries: up to here compiling takes longer than it saves
+SMALL = 20_000  # entries up to which compiling takes longer than it saves
 
 
 def first_fit(
     starts: Any, rows: Any, row_starts: Any, columns: Any, order: Any, colours: Any, marks: Any
 ) -> None:
-    """Colours of columns, given column by column and row by row: no two of one colour have a row in
-    common."""
+    """Colours of columns, for a pattern given by columns and by rows. No two columns of one colour
+    have a row in common."""
     for v in order:
         for p in range(starts[v], starts[v + 1]):
             row = rows[p]
@@ -53,11 +53,12 @@ def star(
     stars: Any,
     hubs: Any,
 ) -> None:
-    """Neighbours differ, and any two colours make stars: no path of four vertices has only two.
+    """A star colouring: neighbours differ, and each path of four vertices has at least three
+    colours.
 
-    `first_by`, `first_at`, `first_edge`: of each colour the vertex that saw it last, at which
-    neighbour, over which edge. `stars` is the star of each edge, `hubs` the middle of each star, -1
-    for a single edge.
+    For each colour, `first_by`, `first_at` and `first_edge` have the vertex that saw it last, at
+    which neighbour, and over which edge. `stars` has the star of each edge, `hubs` the centre of
+    each star, -1 for a single edge.
     """
     count = 0
     for v in order:
@@ -68,7 +69,7 @@ def star(
             if c < 0:
                 continue
             marks[c] = v
-            if first_by[c] == v:  # two neighbours of one colour: theirs can't be v's
+            if first_by[c] == v:  # two neighbours of one colour: their neighbours' are forbidden
                 for u in (first_at[c], w):
                     if treated[u] != v:
                         for q in range(starts[u], starts[u + 1]):
@@ -81,14 +82,14 @@ def star(
                 for q in range(starts[w], starts[w + 1]):
                     x = others[q]
                     d = colours[x]
-                    # w hangs at x as a leaf of a star: v of x's colour would make a path of four
+                    # w is a leaf of a star with hub x: v in x's colour would make a path of four
                     if d >= 0 and x != v and hubs[stars[edges[q]]] == x:
                         marks[d] = v
         c = 0
         while marks[c] == v:
             c += 1
         colours[v] = c
-        for p in range(begin, end):  # the stars that v's edges belong to
+        for p in range(begin, end):  # the stars of v's edges
             w = others[p]
             d = colours[w]
             if d < 0:
@@ -124,10 +125,10 @@ def acyclic(
     visit_at: Any,
     parents: Any,
 ) -> None:
-    """Neighbours differ, and any two colours make a forest: no cycle has only two.
+    """An acyclic colouring: neighbours differ, and each cycle has at least three colours.
 
-    `parents`: the trees of edges as disjoint sets. `visit_by`, `visit_at`: of each tree the vertex
-    that came to it last, and from which neighbour.
+    `parents` are the trees of edges as disjoint sets. For each tree, `visit_by` and `visit_at` have
+    the vertex that reached it last, and from which neighbour.
     """
     for v in order:
         begin, end = starts[v], starts[v + 1]
@@ -185,8 +186,9 @@ def acyclic(
 def smallest_last(
     starts: Any, others: Any, degrees: Any, heads: Any, after: Any, before: Any, order: Any
 ) -> None:
-    """An order in which each vertex has few neighbours before it: the last one has the fewest, and
-    so on without it. `heads` are lists of vertices by degree, linked by `after` and `before`."""
+    """An order in which each vertex has few neighbours before it. The last vertex has the fewest
+    neighbours, and so on for the graph without it. `heads` are lists of vertices by degree, linked
+    by `after` and `before`."""
     n = len(order)
     for v in range(n):
         d = degrees[v]
@@ -234,8 +236,8 @@ def _compiled(function: Any, count: int) -> Any:
 
 
 def run(function: Any, size: int, given: Sequence[Any], kept: Sequence[Any]) -> None:
-    """Run one of the functions above, for a graph of so many entries: on arrays that it reads, and
-    on arrays of int64 that it writes to."""
+    """Run one of the functions above for a graph of `size` entries. It reads the arrays `given` and
+    writes to the int64 arrays `kept`."""
     if size > SMALL:
         wide = [np.ascontiguousarray(x, np.int64) for x in given]
         _compiled(function, len(given) + len(kept))(*wide, *kept)

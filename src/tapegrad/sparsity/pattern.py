@@ -1,12 +1,12 @@
-"""Which element of a tape's outputs may depend on which element of its inputs.
+"""Sparsity patterns: which element of a tape's outputs may depend on which element of its inputs.
 
-The tape is walked call by call. Each value has a row of columns for each element, the numbers of
-the inputs' elements that it depends on. `relations` says which elements of the operands an element
-of a result is made of; its columns are the union of theirs. Calls that hold tapes are walked, loops
-in `rounds`. What is known of integers is computed on the way: indices say what is read.
+The tape is walked call by call. Each element of a value has a set of columns: the numbers of the
+input elements that it depends on. `relations` says which elements of the operands an element of a
+result depends on; its columns are the union of theirs. Sub-tapes are walked too, loops in `rounds`.
+Known integers are computed on the way, since indices determine what is read.
 
-Nothing is ever missing: a derivative of tapegrad's is zero where there is no entry. It may be zero
-where there is one, by the values, or since more isn't known of a call.
+No dependence is missing: where there is no entry, tapegrad's derivative is zero. A derivative may
+be zero where there is an entry, for these values, or since more isn't known of a call.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tapegrad.sparsity.rows import MOST, apart, numbered, union
 
 
 class Value(NamedTuple):
-    """The columns of a value's elements; `each`, it has as many for each round of a loop, one round
-    after the other."""
+    """The columns of a value's elements. If `each`, there is a set for each element and round of a
+    loop, round by round."""
 
     rows: Any
     each: bool
@@ -53,9 +53,9 @@ def pattern(
     """The structure of the Jacobian of a tape: a Boolean `scipy.sparse.csr_array`.
 
     Its rows are the elements of the outputs numbered `outputs` (all, if None), flattened and one
-    after the other, its columns those of the inputs numbered `wrt`. An entry that isn't there is
-    zero for all values of floating-point inputs, and for the `values` of inputs of integers or
-    Booleans, by their numbers: what indices say. Those that aren't given may be anything.
+    after the other. Its columns are those of the inputs numbered `wrt`. A missing entry is zero for
+    all values of floating-point inputs, and for the `values` of inputs of integers or Booleans, by
+    their numbers, which determine indices. Integer inputs without values may be anything.
     """
     sizes = [tape.inputs[k].aval.size for k in wrt]
     walk = Walk(sum(sizes))
@@ -83,7 +83,7 @@ def pattern(
 
 
 class Walk:
-    """A walk through tapes, in so many `rounds` of loops at once."""
+    """A walk through tapes, in `rounds` rounds of loops at once."""
 
     def __init__(self, columns: int, rounds: int = 1) -> None:
         self.columns = columns
@@ -92,7 +92,7 @@ class Walk:
     def tape(
         self, tape: Tape, given: Sequence[Value | None], known: Sequence[Any]
     ) -> tuple[list[Value | None], list[Any]]:
-        """What the outputs depend on, and those that are known, for the same of the inputs."""
+        """The columns of a tape's outputs and their known values, given those of its inputs."""
         env: dict[Var, Any] = {}
         sure: dict[Var, Any] = {}
         for x, value, number in zip(tape.inputs, given, known, strict=True):
@@ -106,7 +106,7 @@ class Walk:
         return values, [_known(x, sure) for x in tape.outputs]
 
     def call(self, call: Call, env: dict[Var, Any], sure: dict[Var, Any]) -> None:
-        """Note what the results of a call depend on, and of those that are integers the values."""
+        """Note the columns of a call's results, and the values of known integers."""
         known = [_known(x, sure) for x in call.operands]
         given: list[Any] = [env.get(x) if isinstance(x, Var) else None for x in call.operands]
         p = call.primitive
@@ -128,7 +128,7 @@ class Walk:
                 env[x] = value
 
     def compute(self, call: Call, known: Sequence[Any], sure: dict[Var, Any]) -> None:
-        """The values of integers, where those of the operands are known."""
+        """Note the values of integer results, if all operands are known."""
         if call.primitive.foreign or any(x is None for x in known):
             return
         moving = [x for x in known if isinstance(x, (Rounds, Among))]
@@ -148,13 +148,13 @@ class Walk:
     def inside(
         self, call: Call, given: Sequence[Value | None], known: Sequence[Any]
     ) -> tuple[Sequence[Value | None], Sequence[Any]]:
-        """The results of a call that holds a tape."""
+        """The results of a call with a sub-tape."""
         p: Any = call.primitive
         if isinstance(p, Repeated):
             return loops.loop(self, call, given, known)
         found, numbers = self.tape(p.tape, given, known)
         if p.ruled and any(value is not None for value in given):
-            return self.lump(call, given), numbers  # by its own rule it may depend on anything
+            return self.lump(call, given), numbers  # its own rule may depend on anything
         return found, numbers
 
     def results(
@@ -167,14 +167,14 @@ class Walk:
         return self.lump(call, given) if how is None else [self.apply(how, call, given)]
 
     def lump(self, call: Call, given: Sequence[Value | None]) -> list[Value | None]:
-        """Each element of each result depends on all that the operands do."""
+        """Columns by which each element of each result depends on all elements of the operands."""
         return [self.apply(lumped(call, k), call, given) for k in range(len(call.outs))]
 
     def composite(
         self, call: Call, given: Sequence[Value | None], known: Sequence[Any]
     ) -> Sequence[Value | None]:
-        """Of what stands for other calls: by these, and by the forward rule where an operand has a
-        part in the derivative alone."""
+        """The results of a composite, from the calls that replace it. For operands that only its
+        derivative reads, also from its forward rule."""
         p: Any = call.primitive
         avals = tuple([x.aval for x in call.operands])
         whole = expanded_tape(p, avals)
@@ -195,7 +195,7 @@ class Walk:
     # ---- putting together
 
     def wider(self, rounds: int) -> Walk:
-        """A walk through so many rounds."""
+        """A walk through this many rounds."""
         return Walk(self.columns, rounds)
 
     @staticmethod
@@ -203,7 +203,7 @@ class Walk:
         return Value(rows, each)
 
     def apply(self, how: Relations, call: Call, given: Sequence[Value | None]) -> Value | None:
-        """A result's columns, for those of the operands."""
+        """The columns of a result, given those of the operands."""
         parts = []
         for term in how.terms:
             value = given[term.operand]
@@ -213,7 +213,7 @@ class Walk:
         return self.union(parts, how.disjoint)
 
     def term(self, term: Map | Fold, value: Value, size: int) -> Value:
-        """What one operand, of so many elements, is to a result."""
+        """The columns that a result gets from one operand, which has `size` elements."""
         if isinstance(term, Map):
             if term.source is None:
                 return value
@@ -240,12 +240,12 @@ class Walk:
         return np.broadcast_to(source, (self.rounds, source.shape[-1])).ravel() if each else source
 
     def shifted(self, source: Any, size: int) -> Any:
-        """Numbers of elements for all rounds, each round with elements of its own."""
+        """The numbers of elements for all rounds, where each round has its own elements."""
         first = size * np.arange(self.rounds)[:, None]
         return np.where(source < 0, -1, source + first)
 
     def union(self, parts: Sequence[Value | None], disjoint: bool = False) -> Value | None:
-        """The columns of all of them."""
+        """The union of the values' columns."""
         found = [part for part in parts if part is not None]
         if not found:
             return None
@@ -254,7 +254,7 @@ class Walk:
         return Value(apart(rows) if disjoint else union(rows), each)
 
     def everywhere(self, value: Value) -> Any:
-        """A value's rows for each round, be they the same in all."""
+        """A value's rows for each round, even if they are equal."""
         if value.each:
             return value.rows
         return value.rows.repeated(self.rounds)
@@ -262,7 +262,7 @@ class Walk:
 
 @remembered
 def needed(tape: Tape) -> Sequence[Call]:
-    """The calls that outputs are made of."""
+    """The calls on which the outputs depend."""
     wanted: set[Operand] = set(tape.outputs)
     found = []
     for call in reversed(tape.calls):
@@ -278,8 +278,8 @@ def _known(x: Operand, sure: Mapping[Var, Any]) -> Any:
 
 
 def _forward_rule(primitive: Any, avals: tuple[Aval, ...], moved: tuple[int, ...]) -> Tape | None:
-    """The tape of the forward rule, for tangents of these operands; None where there is no such
-    rule, or it leaves out a tangent."""
+    """The tape of the forward rule, for tangents of the operands `moved`. None if there is no rule,
+    or it doesn't read all of these tangents."""
     tape = tape_of_rule(primitive, avals, moved)
     if tape is None:
         return None

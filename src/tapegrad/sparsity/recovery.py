@@ -1,7 +1,7 @@
-"""A sparse matrix is put together from a few products with vectors, by the colours of its pattern.
+"""Recovery: a sparse matrix from a few products with vectors, by a colouring of its pattern.
 
-Where each entry stands among the products is worked out once; new values are one gather then. Only
-`acyclic` colours take a few subtractions besides, level by level in the trees of `colouring`.
+The position of each entry among the products is computed once. New values are then one gather. Only
+`acyclic` colourings need a few subtractions too, level by level in the trees of `colouring`.
 """
 
 from __future__ import annotations
@@ -24,36 +24,37 @@ from tapegrad.sparsity.colouring import (
     star_colours,
 )
 
-FEW = 3  # so many products aren't worth a search for fewer
-LARGE = 10**7  # beyond so many pairs of columns that meet an order is cheap, or isn't tried
-DEEP = 64  # entries that are found by so many subtractions have lost digits
+FEW = 3  # products for which a search for fewer isn't worthwhile
+LARGE = 10**7  # pairs of adjacent columns beyond which expensive orders aren't tried
+DEEP = 64  # entries that result from more subtractions have lost digits
 
 
 @dataclass(frozen=True, eq=False)
 class Colouring:
-    """How a matrix is found from a few products, and how it is put together of these.
+    """How a matrix is recovered from a few products.
 
     `kind` is "columns", "rows", "both", "star" or "acyclic". `columns` has the colour of each
-    column: product c is the matrix times the sum of the unit vectors of colour c. `rows` has those
-    of the rows: the transpose times such sums. Colours are 0, 1, ..., and -1 where no product asks.
+    column: product c is the matrix times the sum of the unit vectors of colour c. `rows` has the
+    colours of the rows, for products with the transpose. Colours are 0, 1, ..., and -1 for those in
+    no product.
     """
 
     kind: str
-    pattern: Any  # CSR; of symmetric matrices a symmetric one
-    columns: Any  # None, if there are no such products
+    pattern: Any  # CSR; symmetric for a symmetric matrix
+    columns: Any  # None if there are no such products
     rows: Any
-    index: Any  # where each entry stands among all numbers of all products
-    levels: tuple[tuple[Any, Any], ...] = ()  # entries, and those that they are subtracted from
-    spread: Any = None  # the entry that each of the pattern is, where two are one
+    index: Any  # the position of each entry among all numbers of all products
+    levels: tuple[tuple[Any, Any], ...] = ()  # entries, and those they are subtracted from
+    spread: Any = None  # for each entry of the pattern its number, if two are equal
 
     @property
     def of_columns(self) -> int:
-        """How many products of the matrix there are."""
+        """The number of products with the matrix."""
         return 0 if self.columns is None else int(self.columns.max(initial=-1)) + 1
 
     @property
     def of_rows(self) -> int:
-        """How many products of its transpose there are."""
+        """The number of products with its transpose."""
         return 0 if self.rows is None else int(self.rows.max(initial=-1)) + 1
 
     @property
@@ -61,8 +62,8 @@ class Colouring:
         return self.of_columns + self.of_rows
 
     def matrix(self, entries: Any) -> Any:
-        """The matrix with these entries. It is the caller's, who may drop some: so are its index
-        arrays."""
+        """The matrix with these entries. It has its own index arrays, since the caller may drop
+        entries."""
         p = self.pattern
         made = sparse.csr_array((entries, p.indices.copy(), p.indptr.copy()), p.shape)
         made.has_canonical_format = True
@@ -75,20 +76,22 @@ def _rows(pattern: Any) -> Any:
 
 
 def by_columns(pattern: Any, colours: Any) -> Colouring:
-    """Each entry stands in the product of its column's colour, in its row."""
+    """The colouring in which each entry is read from the product of its column's colour, in its
+    row."""
     index = colours[pattern.indices] * pattern.shape[0] + _rows(pattern)
     return Colouring("columns", pattern, colours, None, index)
 
 
 def by_rows(pattern: Any, colours: Any) -> Colouring:
-    """Each entry stands in the product of its row's colour, in its column."""
+    """The colouring in which each entry is read from the product of its row's colour, in its
+    column."""
     index = colours[_rows(pattern)] * pattern.shape[1] + pattern.indices
     return Colouring("rows", pattern, None, colours, index)
 
 
 def by_both(pattern: Any, rows: Any, columns: Any) -> Colouring:
-    """Each entry stands in a product of its column's colour, if it is alone of that in its row, or
-    else in one of its row's colour."""
+    """The colouring in which an entry is read from the product of its column's colour, if it is the
+    only one of that colour in its row, or else from that of its row's colour."""
     (m, n), row_of, column_of = pattern.shape, _rows(pattern), pattern.indices
     there = columns[column_of] >= 0
     there[there] = alone(row_of[there], columns[column_of[there]])
@@ -98,9 +101,9 @@ def by_both(pattern: Any, rows: Any, columns: Any) -> Colouring:
 
 
 def by_star(pattern: Any, colours: Any) -> Colouring:
-    """An entry stands in the product of its column's colour, if it is alone of that in its row, or
-    else in that of its row's colour, in the row with its column's number: the matrix is
-    symmetric."""
+    """The colouring of a symmetric matrix in which an entry is read from the product of its
+    column's colour, if it is the only one of that colour in its row. Otherwise its transposed entry
+    is read, from the product of its row's colour."""
     n, row_of, column_of = pattern.shape[0], _rows(pattern), pattern.indices
     here = alone(row_of, colours[column_of])
     index = np.where(here, colours[column_of] * n + row_of, colours[row_of] * n + column_of)
@@ -108,9 +111,9 @@ def by_star(pattern: Any, colours: Any) -> Colouring:
 
 
 def by_forests(pattern: Any, colours: Any, most: int | None = None) -> Colouring | None:
-    """The edges of a tree of two colours are found from its leaves inwards, level by level: what a
-    product has at a vertex is the sum of the edges there. None, if a tree has more levels than
-    `most`."""
+    """The colouring in which the edges of a tree of two colours are computed from its leaves
+    inwards, level by level: a product has the sum of the edges at each vertex. None if a tree has
+    more levels than `most`."""
     n, graph = pattern.shape[0], graph_of(pattern)
     row_of = np.repeat(np.arange(n), np.diff(graph.starts))
     count = len(row_of) // 2
@@ -118,12 +121,13 @@ def by_forests(pattern: Any, colours: Any, most: int | None = None) -> Colouring
     upper = row_of < graph.others
     ends[0, graph.edges[upper]], ends[1, graph.edges[upper]] = row_of[upper], graph.others[upper]
     width = int(colours.max(initial=0)) + 1
-    # A place is a vertex and a colour: there a product has the sum of the edges that meet.
+    # A place is a vertex and a colour. There a product has the sum of the vertex's edges to that
+    # colour.
     keys = ends * width + colours[ends[::-1]]
     names, places = np.unique(keys, return_inverse=True)
     places = places.reshape(2, count)
     left = np.bincount(places.ravel(), minlength=len(names))
-    mixed = np.zeros(len(names), np.int64)  # the last edge that is left there, once it is alone
+    mixed = np.zeros(len(names), np.int64)  # the remaining edge there, once there is only one
     for side in (0, 1):
         np.bitwise_xor.at(mixed, places[side], np.arange(count))
     found_at, owners = np.full(count, -1), np.full(len(names), -1)
@@ -154,11 +158,11 @@ def by_forests(pattern: Any, colours: Any, most: int | None = None) -> Colouring
     return Colouring("acyclic", pattern, colours, None, index, tuple(levels), spread)
 
 
-# ---- which is used
+# ---- the choice of a colouring
 
 
 def symmetric(pattern: Any) -> Any:
-    """The pattern with an entry for each of its transpose."""
+    """The pattern with its transposed entries added."""
     whole = sparse.csr_array(pattern + pattern.T, dtype=bool)
     whole.sort_indices()
     return whole
@@ -167,9 +171,12 @@ def symmetric(pattern: Any) -> Any:
 def colourings(
     pattern: Any, *, is_symmetric: bool = False, forward: bool = True, **how: Any
 ) -> Iterator[tuple[Colouring, float]]:
-    """Colourings, the last one that of `choose`. The search for few colours of a large matrix takes
-    long, and is in vain where its entries are computed by themselves. So the first is one that is
-    found at once, with the share of its products that the others may come down to."""
+    """Colourings, each with a share of work. The last one is that of `choose`.
+
+    The search for few colours takes long for a large matrix, and is in vain if the entries are
+    computed one by one. So the first colouring is one that is found quickly, with the least share
+    of its products to which the others may come down.
+    """
     if pattern.nnz > greedy.SMALL:
         whole = symmetric(pattern) if is_symmetric else pattern
         if forward:
@@ -189,11 +196,11 @@ def choose(
     reverse: bool = True,
     price: float = 1.0,
 ) -> Colouring:
-    """The colouring that takes least: of the kinds that the modes allow, one with few products. A
-    product in reverse mode counts `price`. Of a symmetric matrix either mode gives both."""
+    """The cheapest colouring of the kinds that the modes allow. A product in reverse mode costs
+    `price`. For a symmetric matrix either mode yields both products."""
     if is_symmetric:
         return _of_symmetric(symmetric(pattern))
-    widest = np.diff(pattern.indptr).max(initial=0)  # there are as many colours at least
+    widest = np.diff(pattern.indptr).max(initial=0)  # the least number of colours
     tallest = np.bincount(pattern.indices, minlength=1).max()
     sides: list[tuple[float, Any, Any, float]] = []
     if forward or not reverse:
@@ -214,14 +221,15 @@ def choose(
 
 
 def _may_gain(pattern: Any, cost: float) -> bool:
-    """Whether products from both sides may be fewer: a few dense rows or columns make the others
-    many."""
+    """Whether products from both sides may be fewer, because a few dense rows or columns determine
+    the number of colours."""
     lengths = np.diff(pattern.indptr), np.bincount(pattern.indices, minlength=pattern.shape[1])
     return all(float(np.mean(x)) < cost / 4 for x in lengths if len(x))
 
 
 def _fewest(pattern: Any, colours_of: Any, least: int) -> Any:
-    """Few colours: those of another order, where the first isn't known to have the least."""
+    """Colours from the best of several orders. It stops when the number is known to be the
+    least."""
     found = colours_of(pattern, "natural")
     for order in ("largest_first", "smallest_last"):
         if found.max(initial=-1) + 1 <= max(least, FEW):

@@ -1,19 +1,20 @@
-"""Which elements of its operands an element of a call's result is made of, by the call's kind.
+"""Dependences of a call's result on its operands, element by element, by the call's kind.
 
-What moves elements is asked itself: its forward rule is linear, so on the numbers of elements it
-says where each one goes. So there is one mechanism for views, slices, gathers, joins and writes.
-What adds where it writes is asked by its reverse rule, which reads there. Reductions, running sums
-and products of arrays follow from what their kinds declare. Of all else every element of the
-result is said to depend on all elements of the operands.
+For a primitive that moves elements its forward rule is evaluated: the rule is linear, so applied to
+the numbers of elements it returns the source of each element. So views, slices, gathers, joins and
+writes need no rules of their own here. For a primitive that adds where it writes, the reverse rule
+is evaluated, which reads there. Reductions, running sums and products of arrays follow from what
+their kinds declare. For all other calls every element of the result depends on all elements of the
+operands.
 
-A relation is of one operand:
+A relation is with one operand:
 
-    Map(source)                       element k is made of the operand's element source[k], if any
-    Fold(targets, sources, count)     element targets[n] of `count` is made of, among others, that
-                                      with the number sources[n]
+    Map(source)                       element k depends on the operand's element source[k], if any
+    Fold(targets, sources, count)     element targets[n] of `count` depends, among others, on the
+                                      operand's element sources[n]
 
-Arrays in a relation have an axis more, in front, if they differ from round to round of a loop. Of
-scalars that aren't known, and of indices that aren't, nothing is said: the result is `lumped`.
+Arrays in a relation have a leading axis if they differ from round to round of a loop. If scalars or
+indices aren't known, the result is `lumped`.
 """
 
 from __future__ import annotations
@@ -43,38 +44,38 @@ from tapegrad.primitives.kinds import (
     View,
 )
 
-LONG = 2 * 10**7  # so many pairs of a running sum are told apart; else its steps are alike
+LONG = 2 * 10**7  # pairs of a running sum that are distinguished; beyond, all steps depend on all
 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """Each element is made of one element of the operand at most."""
+    """Each element depends on at most one element of the operand."""
 
     operand: int
-    source: Any  # None, if of that in its own place
+    source: Any  # None if it is the element at the same position
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Each of `count` elements is made of several."""
+    """Each of `count` elements depends on several elements."""
 
     operand: int
     targets: Any
     sources: Any
     count: int
-    spread: Any = None  # the element of these that each element of the result is, if not its own
-    otherwise: Fold | None = None  # what is less exact, and takes less where columns are many
+    spread: Any = None  # each result's number among these; None if it is the same
+    otherwise: Fold | None = None  # less exact, but cheaper if there are many columns
 
 
 @dataclass(frozen=True, eq=False)
 class Relations:
-    """Of all operands that take part. `disjoint`: no element is made of two operands."""
+    """The relations with all operands. If `disjoint`, no element depends on two operands."""
 
     terms: tuple[Map | Fold, ...]
     disjoint: bool = False
 
 
-Known = Sequence[Any]  # of each operand: its value, or None
+Known = Sequence[Any]  # for each operand its value, or None
 
 
 def is_active(aval: Aval) -> bool:
@@ -83,8 +84,8 @@ def is_active(aval: Aval) -> bool:
 
 
 def relations(call: Call, known: Known, rounds: int) -> Relations | None:
-    """What the call's results are made of; None if that isn't known. A known integer has an axis
-    for `rounds` if it isn't the same in all of them (see `Rounds`)."""
+    """The relations of a call's result; None if they aren't known. A known integer that differs
+    between rounds is a `Rounds`."""
     p = call.primitive
     if p.pointwise or p.ties.leans:
         return _pointwise(call, known)
@@ -102,7 +103,7 @@ def relations(call: Call, known: Known, rounds: int) -> Relations | None:
 
 
 class Rounds:
-    """A known integer, or an array of them, with a value for each round."""
+    """A known integer, or an array of integers, with a value for each round."""
 
     __slots__ = ("values",)
 
@@ -111,7 +112,7 @@ class Rounds:
 
 
 class Among:
-    """An integer that is one of these; which one isn't known."""
+    """An integer that is one of these values; which one isn't known."""
 
     __slots__ = ("values",)
 
@@ -145,7 +146,8 @@ def _pointwise(call: Call, known: Known) -> Relations:
 
 
 def _selected(call: Call, known: Known) -> dict[int, Any]:
-    """Of what only chooses among its operands, by conditions that are known: where each counts."""
+    """For a primitive that selects by known conditions, the positions where each operand is
+    selected."""
     plain = [k for k, x in enumerate(call.operands) if x.aval.dtype.kind == "b"]
     if not plain or any(known[k] is None or isinstance(known[k], (Rounds, Among)) for k in plain):
         return {}
@@ -160,7 +162,7 @@ def _selected(call: Call, known: Known) -> dict[int, Any]:
 
 @lru_cache(maxsize=512)
 def _reverse_rule(primitive: Any, avals: tuple[Aval, ...], out: Aval) -> Any:
-    """The tape of a reverse rule that doesn't read the result, and of which operands it has
+    """The tape of a reverse rule that doesn't read the result, and the operands that have
     cotangents."""
     builder = Builder(str(primitive.name))
     writer = Writer(builder)
@@ -171,12 +173,12 @@ def _reverse_rule(primitive: Any, avals: tuple[Aval, ...], out: Aval) -> Any:
     return builder.finish([found[k].operand for k in there]), there
 
 
-# ---- what moves elements
+# ---- calls that move elements
 
 
 def _mover(call: Call, known: Known, rounds: int) -> Relations | None:
-    """Where each element of the result comes from, as the forward rule says of numbers; for what
-    adds, where each element goes to, as the reverse rule says."""
+    """The source of each element of the result, by the forward rule applied to numbers. If the
+    primitive adds, the target of each operand's element, by the reverse rule."""
     plain = [k for k, x in enumerate(call.operands) if not is_active(x.aval)]
     if any(known[k] is None or isinstance(known[k], Among) for k in plain):
         return _unknown(call)
@@ -198,7 +200,8 @@ def _mover(call: Call, known: Known, rounds: int) -> Relations | None:
 
 
 def _stacked(folds: Sequence[Any]) -> Fold:
-    """The folds of all rounds: as many entries in each, with targets of -1 to fill them up."""
+    """The folds of all rounds as one with a leading axis. Shorter folds are filled with targets of
+    -1."""
     most = max(len(fold.targets) for fold in folds)
     targets = np.full((len(folds), most), -1)
     sources = np.zeros((len(folds), most), int)
@@ -240,20 +243,21 @@ def _moved_once(call: Call, xs: Sequence[Any]) -> Relations:
 
 
 def _shaped(call: Call, xs: Sequence[Any]) -> list[Any]:
-    """What a rule is given for the operands: those of which it may read the shape alone."""
+    """The operands for a rule. Operands whose shape alone is read are zeros."""
     pairs = zip(call.operands, xs, strict=True)
     return [np.broadcast_to(0, v.shape) if x is None else np.asarray(x) for v, x in pairs]
 
 
 def adds(primitive: Any) -> bool:
-    """Whether elements may go to one place, or to one that has an element."""
+    """Whether several elements may have one target, or a target that has a value."""
     if isinstance(primitive, Moving):
         return primitive.adds
     return isinstance(primitive, Scatter) and primitive.indexed and primitive.onto == "zeros"
 
 
 def _window(call: Call, known: Known, rounds: int) -> Relations | None:
-    """The same for windows, whose places are known from one another: they move along."""
+    """The relations of a window. They follow from the places of the windows, which move with the
+    steps."""
     p: Any = call.primitive
     writes = isinstance(p, Scatter)
     large = call.out.shape if writes else call.operands[0].shape
@@ -262,7 +266,7 @@ def _window(call: Call, known: Known, rounds: int) -> Relations | None:
         return None
     written = 1 if writes and p.onto == "first" else 0
     count, small = math.prod(large), numbers((at.shape[-1],))
-    if any(isinstance(step, Among) for step in known):  # anywhere that it may be
+    if any(isinstance(step, Among) for step in known):  # wherever it may be
         here = np.broadcast_to(small, at.shape)[at >= 0]
         if not writes:
             return Relations((Fold(0, here, at[at >= 0], len(small)),))
@@ -273,7 +277,7 @@ def _window(call: Call, known: Known, rounds: int) -> Relations | None:
     if p.adds:
         sources = np.broadcast_to(small, at.shape)
         return Relations((Map(0, numbers((count,))), Fold(written, at, sources, count)))
-    source = np.full((*at.shape[:-1], count + 1), -1)  # the last is that of what is outside
+    source = np.full((*at.shape[:-1], count + 1), -1)  # the last place is for elements outside
     np.put_along_axis(source, at, np.broadcast_to(small, at.shape), -1)
     source = source[..., :count]
     terms = [Map(written, source)]
@@ -283,9 +287,12 @@ def _window(call: Call, known: Known, rounds: int) -> Relations | None:
 
 
 def _window_at(p: Any, large: Sequence[int], known: Known, rounds: int) -> Any:
-    """The numbers of a window's elements in the larger array: an array of one axis, or of two, if
-    they differ from round to round, or among the steps that there may be; None if unknown. Where an
-    element would be outside it is -1: a condition keeps that round from reading it."""
+    """The numbers of a window's elements in the larger array.
+
+    The array has one axis, or two if the numbers differ between rounds or possible steps. None if
+    they aren't known. An element outside of the larger array is -1: a condition prevents its round
+    from reading it.
+    """
     steps = known[len(known) - len(p.moves) :] if p.moves else ()
     among = [step for step in steps if isinstance(step, Among)]
     if any(step is None for step in steps) or len(among) > 1:
@@ -316,9 +323,12 @@ def _extents(index: Any) -> list[int]:
 
 
 def written_at(call: Call, known: Known, rounds: int) -> Any:
-    """Where each element of the second operand is written to in the first one, -1 where it isn't
-    at all, as an array of one axis, or of two, if that differs from round to round; None if it
-    isn't known, or is too much to find out."""
+    """The place in the first operand to which each element of the second one is written, -1 for
+    none.
+
+    The array has one axis, or two if the places differ between rounds. None if they aren't known,
+    or would take too long to compute.
+    """
     p: Any = call.primitive
     shape = call.operands[0].shape
     if isinstance(p, Moving) and not isinstance(p, Growing):
@@ -350,7 +360,8 @@ def _steps(step: Any, rounds: int) -> Any:
 
 
 def _unknown(call: Call) -> Relations | None:
-    """What is read where nobody knows: the axes that have indices are lumped, the others not."""
+    """The relation of a lookup at unknown indices: each element depends on all indices of the
+    indexed axes. None for other calls."""
     if not isinstance(call.primitive, Lookup):
         return None
     x, *indices = call.operands
@@ -361,11 +372,11 @@ def _unknown(call: Call) -> Relations | None:
     return Relations((Fold(0, group, numbers(group.shape), count, spread),))
 
 
-# ---- what folds
+# ---- calls that fold elements
 
 
 def _axes_apart(shape: Sequence[int], axes: Sequence[int]) -> tuple[tuple[int, ...], Any]:
-    """The shape without these axes, and for each element the number of that which it folds to."""
+    """The shape with extent 1 along these axes, and for each element the number of its target."""
     kept = tuple([1 if a in axes else n for a, n in enumerate(shape)])
     return kept, np.broadcast_to(numbers(kept), tuple(shape)).ravel()
 
@@ -378,8 +389,8 @@ def _reduction(call: Call) -> Relations:
 
 
 def _running(call: Call) -> Relations:
-    """An element has those before it, or behind, along the axis; a factor counts from the element
-    behind it on."""
+    """An element depends on those before it along the axis, or behind it if `reverse`. A factor
+    counts from the element behind it on."""
     p: Any = call.primitive
     shape, axis = call.out.shape, p.axis
     length = shape[axis]
@@ -393,7 +404,7 @@ def _running(call: Call) -> Relations:
             terms.append(alike)
             continue
         later, earlier = np.tril_indices(length, -1 if factor else 0)
-        if p.reverse:  # factor j stands between the elements j and j + 1
+        if p.reverse:  # factor j is between the elements j and j + 1
             earlier = length - 1 - factor - earlier
             later = length - 1 - later
         targets = np.moveaxis(numbers(shape), axis, 0)[later].ravel()
@@ -403,7 +414,7 @@ def _running(call: Call) -> Relations:
 
 
 def _contraction(call: Call) -> Relations:
-    """An element has all of the rows and the columns that are multiplied."""
+    """An element depends on all of the row and the column that are multiplied."""
     p: Any = call.primitive
     out = p.terms.out
     terms = []
@@ -422,11 +433,11 @@ def _contraction(call: Call) -> Relations:
     return Relations(tuple(terms))
 
 
-# ---- all else
+# ---- all other calls
 
 
 def _declared(call: Call, known: Known) -> Relations | None:
-    """What a primitive says of its parts."""
+    """The relations that a primitive declares by `parts`; None if it declares none."""
     p: Any = call.primitive
     plain = [None if isinstance(x, (Rounds, Among)) else x for x in known]
     parts = p.parts(plain, *[x.aval for x in call.operands])
@@ -442,8 +453,8 @@ def _declared(call: Call, known: Known) -> Relations | None:
 
 
 def lumped(call: Call, result: int) -> Relations:
-    """Each element of a result is made of all elements of the operands: of those with its own index
-    along the axes of a batch, if there is one."""
+    """Relations by which each element of a result depends on all elements of the operands. With
+    batch axes it depends on the elements with its own batch index."""
     p, out = call.primitive, call.outs[result].shape
     cores = cores_of(p, len(call.operands)) or ()
     shapes = [x.shape for x in call.operands]
@@ -461,7 +472,8 @@ def lumped(call: Call, result: int) -> Relations:
 def _lump(
     k: int, shape: Sequence[int], out: Sequence[int], own: int | None = None, batch: int = 0
 ) -> Fold:
-    """All of the last `own` axes of an operand; those before it are the first of a result."""
+    """A relation with all of the last `own` axes of an operand. The axes before are the result's
+    first ones."""
     ahead = shape[: len(shape) - (len(shape) if own is None else own)]
     _, targets = _axes_apart(shape, range(len(ahead), len(shape)))
     spread = numbers(ahead).reshape((*ahead, *[1] * (len(out) - batch)))

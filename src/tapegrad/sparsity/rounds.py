@@ -1,11 +1,11 @@
-"""Loops: what is left after all rounds depends on.
+"""Loops: the dependences of the values after all rounds.
 
-Rounds that need nothing of each other are walked at once, with an axis for the rounds in front of
-each value. What they carry is of three kinds then: it stays as it is; it is handed on to the next
-round, which makes another one; or it is only written to or added to, of which a `Log` is kept.
-Rounds that read what others left are walked one by one, if there aren't too many. Of all else, of
-loops whose number of rounds depends on values among them, it counts what any round may do: what is
-carried has all columns that it may ever have.
+Rounds that are independent are walked at once, with an axis for the rounds in front of each value.
+Their carried values are of three kinds: unchanged values; values that are replaced in each round,
+which the next one reads; and values that are only written or added to, for which a `Log` is kept.
+Rounds that read what others have written are walked one by one, if there aren't too many. In all
+other cases, for example if the number of rounds depends on values, the union over all possible
+rounds counts: a carried value gets all columns that it may ever have.
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.sparsity.relations import Among, Rounds, adds, is_active, written_at
 from tapegrad.sparsity.rows import union
 
-ONE_BY_ONE = 20_000  # so many calls are walked round by round
-AT_ONCE = 2 * 10**8  # so many elements of all rounds are looked at together
-SETTLED = 6  # so many rounds are tried until nothing is new; then all depends on all
+ONE_BY_ONE = 20_000  # calls in all rounds that are walked one by one
+AT_ONCE = 2 * 10**8  # elements of all rounds that are processed at once
+SETTLED = 6  # rounds that are tried until nothing changes; then all depends on all
 
 Results = tuple[Sequence[Any], Sequence[Any]]
 
 
 class Unfollowed(Exception):
-    """Something reads what rounds have only written to so far."""
+    """A call reads an array for which only a log of writes is kept."""
 
 
 class Entry(NamedTuple):
-    """A write to an array: of a value's elements `sources` to `targets`, or an addition. `times`
-    are columns of numbers, the first of which that differs says what comes later."""
+    """A write to an array, or an addition: elements `sources` of a value go to `targets`. `times`
+    are columns of numbers that order the entries lexicographically."""
 
     targets: Any
     sources: Any
-    rows: Any  # None, if of what has no columns
+    rows: Any  # None for a value without columns
     sets: bool
     times: list[Any]
 
 
 class Log:
-    """An array that rounds write to or add to: where, what and when. `owner` says for each round of
-    the walk to which of those at the loop's begin it belongs, `before` which rounds and writes of
-    the loops around it come first."""
+    """The writes and additions to an array in the rounds of a loop: places, sources and times. For
+    each round of the walk, `owner` is the number of the array at the loop's start, and `before`
+    orders the round among the rounds and writes of the outer loops."""
 
     def __init__(self, size: int, owner: Any, entries: list[Entry], before: list[Any]) -> None:
         self.size, self.owner, self.entries, self.before = size, owner, entries, before
         self.stale = False
 
     def next(self) -> Log:
-        """The array after a write; who still reads the one before reads what isn't there."""
+        """The array after a write. Reading the array before it is no longer possible."""
         if self.stale:
             raise Unfollowed
         self.stale = True
         return Log(self.size, self.owner, self.entries, self.before)
 
     def times(self) -> list[Any]:
-        """What says when something happens now, in each round."""
+        """The columns that order an event in each round at this moment."""
         rounds = len(self.owner)
         return [*self.before, np.arange(rounds), np.full(rounds, len(self.entries))]
 
     def inner(self, owner: Any) -> Log:
-        """The same array in the rounds of a loop inside."""
+        """The same array in the rounds of an inner loop."""
         if self.stale:
             raise Unfollowed
         before = [column[owner] for column in self.times()]
         return Log(self.size, self.owner[owner], self.entries, before)
 
     def write(self, walk: Any, at: Any, source: Any, value: Any, size: int, sets: bool) -> None:
-        """Note that the elements `source` of a value of this size go to the places `at`."""
+        """Note that the elements `source` of a value with `size` elements go to the places `at`."""
         width = at.shape[-1]
         at = np.broadcast_to(at, (walk.rounds, width))
         targets = np.where(at < 0, -1, at + (self.owner * self.size)[:, None]).ravel()
@@ -84,7 +84,7 @@ class Log:
         self.entries.append(Entry(targets, sources.ravel(), value.rows, sets, times))
 
     def after(self, walk: Any, start: Any) -> Any:
-        """What the array depends on in the end, in a walk outside of the loop."""
+        """The columns of the array after the loop, in the outer walk."""
         count = self.size * walk.rounds
         kept = self.kept(count)
         parts = []
@@ -101,7 +101,7 @@ class Log:
         return walk.value(union(parts), walk.rounds > 1) if parts else None
 
     def kept(self, count: int) -> list[Any]:
-        """Of the elements of each entry, whether nothing is written over them later."""
+        """For each entry, the mask of the elements that aren't overwritten later."""
         sizes = [len(entry.targets) for entry in self.entries]
         if not any(entry.sets for entry in self.entries):
             return [np.ones(size, bool) for size in sizes]
@@ -115,7 +115,7 @@ class Log:
         order = np.lexsort(columns[::-1])
         rank = np.empty(len(order), int)
         rank[order] = np.arange(len(order))
-        last = np.full(count + 1, -1)  # the last place is for what goes nowhere
+        last = np.full(count + 1, -1)  # the last place is for elements without a target
         np.maximum.at(last, targets[sets], rank[sets])
         return np.split(rank >= last[targets], np.cumsum(sizes)[:-1])
 
@@ -125,7 +125,7 @@ def _column(times: list[Any], k: int, size: int) -> Any:
 
 
 def logged(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) -> Log:
-    """What a call makes of an array of which a log is kept."""
+    """The result of a call on an array with a log."""
     p = call.primitive
     (place, *others) = [k for k, x in enumerate(given) if isinstance(x, Log)]
     log = given[place]
@@ -151,7 +151,7 @@ def logged(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) ->
 
 
 def loop(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) -> Results:
-    """What the results of a loop depend on, and those that are known."""
+    """The columns of a loop's results, and their known values."""
     p: Any = call.primitive
     values, numbers = list(p.given(given)), list(p.given(known))
     steps = _steps(p, known)
@@ -167,7 +167,7 @@ def loop(walk: Any, call: Call, given: Sequence[Any], known: Sequence[Any]) -> R
 
 
 def _steps(p: Any, known: Sequence[Any]) -> Any:
-    """The steps in order; those that there may be at most, where that isn't known; or None."""
+    """The steps in order. If they aren't known, the possible steps as an `Among`, or None."""
     count, first = p.heads(known)[0], p.first(known) if p.later else 0
     if count is None or isinstance(count, (Rounds, Among)) or p.until:
         most = p.most
@@ -192,7 +192,7 @@ def _one_by_one(walk: Any, p: Any, values: list[Any], numbers: list[Any], steps:
 def _any_number(
     walk: Any, call: Call, given: Sequence[Any], values: list[Any], numbers: list[Any], steps: Any
 ) -> Results:
-    """Of rounds of which nobody knows how many there are, or which are too many."""
+    """The results for rounds of unknown number, or for too many rounds."""
     p: Any = call.primitive
     body, count = p.body, p.carried
     if any(isinstance(x, Log) for x in values):
@@ -216,7 +216,7 @@ def _any_number(
 
 
 def _alike(before: Any, after: Any) -> bool:
-    """Whether a union with more has nothing new."""
+    """Whether a union has no more columns than the value before."""
     if before is None or after is None:
         return before is after
     if before.each is not after.each:
@@ -228,14 +228,15 @@ def _alike(before: Any, after: Any) -> bool:
 
 
 def _at_once(walk: Any, p: Any, values: list[Any], numbers: list[Any], steps: Any) -> Results:
-    """What all rounds leave together; `Unfollowed`, if one reads what another has written to."""
+    """The results of all rounds at once. Raises `Unfollowed` if a round reads an array that another
+    one has written to."""
     body, count = p.body, p.carried
     sizes = [
         c.out.aval.size for c in body.calls if len(c.outs) == 1 and not c.primitive.memory.updates
     ]
     if len(steps) * walk.rounds * sum(sizes) > AT_ONCE:
         raise Unfollowed
-    owner = np.repeat(np.arange(walk.rounds), len(steps))  # the outer round of each
+    owner = np.repeat(np.arange(walk.rounds), len(steps))  # the outer round of each inner one
     wide = walk.wider(len(owner))
     env: dict[Var, Any] = {}
     sure: dict[Var, Any] = {body.inputs[0]: Rounds(np.tile(steps, walk.rounds))}
@@ -288,8 +289,8 @@ def _walk_in_order(
     numbers: Sequence[Any],
     rounds: int,
 ) -> None:
-    """Walk through the calls of all rounds, each once what it reads is there: what a round is
-    handed is what the one before has made."""
+    """Walk through the calls of all rounds, each as soon as its operands are ready. A round's
+    carried value is the result of the round before."""
     body = p.body
     waiting, calls = list(handed), list(body.calls)
     while calls or waiting:
@@ -322,7 +323,7 @@ def _walk_in_order(
 
 
 def _grows(body: Tape, x: Var, end: Any) -> bool:
-    """Whether a carried value becomes the next one by being written to, or added to."""
+    """Whether a carried value becomes the next one by writes and additions only."""
     reached: set[Any] = {x}
     for call in body.calls:
         p: Any = call.primitive
@@ -337,7 +338,7 @@ def _grows(body: Tape, x: Var, end: Any) -> bool:
 
 
 def _spread(value: Any, owner: Any, x: Var) -> Any:
-    """A value for each round of an inner loop, of one that differs in those of the outer one."""
+    """A value of the outer loop's rounds, for each round of the inner loop."""
     return (
         value
         if not value.each
@@ -346,20 +347,20 @@ def _spread(value: Any, owner: Any, x: Var) -> Any:
 
 
 def _elements(rounds: Any, size: int) -> Any:
-    """The numbers of the elements of a value in these rounds."""
+    """The numbers of a value's elements in these rounds."""
     return (np.asarray(rounds)[:, None] * size + np.arange(size)).ravel()
 
 
 def _of_rounds(walk: Any, value: Any, rounds: Any, x: Var) -> Any:
-    """A value as it is in some rounds, one for each of the rounds outside."""
+    """A value in the given rounds, one for each outer round."""
     if not value.each:
         return value
     return walk.value(value.rows.take(_elements(rounds, x.aval.size)), walk.rounds > 1)
 
 
 def _handed_on(wide: Any, start: Any, made: Any, x: Var, rounds: int) -> Any:
-    """What each round is handed: what the round before has made, and the first one what there was
-    at the start."""
+    """A carried value at the start of each round: the result of the round before, or in the first
+    round the initial value."""
     size, every = x.aval.size, np.arange(wide.rounds)
     first = np.repeat(every % rounds == 0, size)
     parts = []
@@ -377,7 +378,7 @@ def _handed_on(wide: Any, start: Any, made: Any, x: Var, rounds: int) -> Any:
 def _numbers_handed_on(
     wide: Any, start: Any, end: Any, sure: dict[Var, Any], x: Var, rounds: int
 ) -> Any:
-    """The same for integers that are known."""
+    """The same for known integers."""
     made = sure.get(end) if isinstance(end, Var) else end.value
     if made is None or start is None or x.shape != () or is_active(x.aval):
         return None

@@ -1,11 +1,11 @@
 """Sets of columns, one for each element of an array: the rows of a Boolean matrix.
 
-Elements share sets. A view, a broadcast array or a sum that many elements read takes no more than a
-number for each element, which says which set is its own; so what is dense on the way, and isn't in
-the end, takes no memory.
+Elements share sets. A view, a broadcast array, or a sum that many elements read only takes a number
+for each element, which says which set is its own. So intermediate values may be dense without
+taking memory, if the result isn't.
 
-Names: `sets` a CSR matrix, whose last row is empty; `which` the row of each element in it, -1 where
-there are no columns.
+Names: `sets` a CSR matrix, whose last row is empty; `which` the row of each element in it, -1 for
+an element without columns.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from scipy import sparse
 
 from tapegrad.sparsity.bits import Bits, together
 
-# Beyond so many entries that no set shares, all elements get one set, the union: nothing is missing
-# from it, and what is asked for would be nearly dense.
+# Beyond this number of entries without shared sets all elements get one set, the union: nothing is
+# missing from it, and the pattern would be nearly dense.
 MOST = 2 * 10**8
 
-FEW_COLUMNS = 128  # sets of so many are bits
+FEW_COLUMNS = 128  # numbers of columns up to which sets are bits
 
-# So many entries are put together at once without asking whether one set holds the other.
+# entries up to which unions are computed without a check whether one set contains the other
 FEW = 10**5
 
 
 class Rows:
-    """The columns of the elements of a flattened array."""
+    """The columns of each element of a flattened array."""
 
     __slots__ = ("_single", "sets", "which")
 
@@ -40,7 +40,7 @@ class Rows:
 
     @classmethod
     def numbered(cls, start: int, size: int, columns: int) -> Rows:
-        """Each element depends on a column of its own, from `start` on."""
+        """Element k depends on the column `start + k` alone."""
         starts = np.minimum(np.arange(size + 2), size)
         sets = boolean(starts, np.arange(start, start + size), (size + 1, columns))
         return cls(sets, np.arange(size), True)
@@ -57,12 +57,12 @@ class Rows:
         return len(self.which)
 
     def repeated(self, times: int) -> Rows:
-        """The elements again and again."""
+        """The elements, repeated."""
         return Rows(self.sets, np.tile(self.which, times))
 
     @property
     def single(self) -> bool:
-        """Whether no set belongs to two elements."""
+        """Whether no two elements share a set."""
         if self._single is None:
             own = self.which[self.which >= 0]
             counts = np.bincount(own, minlength=1) if len(own) <= self.sets.shape[0] else [2]
@@ -71,28 +71,29 @@ class Rows:
 
     @property
     def empty(self) -> bool:
-        """Whether no element has any column, as far as that is seen at once."""
+        """Whether no element has a column, as far as a quick check tells."""
         return self.sets.nnz == 0 or int(self.which.max(initial=-1)) < 0
 
     def lengths(self) -> Any:
-        """How many columns each element has."""
+        """The number of columns of each element."""
         return np.diff(self.sets.indptr)[self.which]
 
     def matrix(self) -> Any:
-        """A row for each element."""
+        """A Boolean matrix with a row for each element."""
         count = self.sets.shape[0] - 1
         if self.size == count and np.array_equal(self.which, np.arange(count)):
             return boolean(self.sets.indptr[:-1], self.sets.indices, (count, self.sets.shape[1]))
         return rows_of(self.sets, self.which)
 
     def take(self, source: Any) -> Rows:
-        """The elements with these numbers; none where a number is -1."""
+        """The elements numbered `source`; an empty set for -1."""
         missing = source < 0
         which = self.which[source] if self.size else np.full(len(source), -1)
         return Rows(self.sets, np.where(missing, -1, which) if missing.any() else which)
 
     def gathered(self, targets: Any, sources: Any, count: int) -> Rows:
-        """Of `count` elements, the union for each of those that it has among the sources."""
+        """For each of `count` targets, the union of the columns of its sources. The pairs are
+        (targets[n], sources[n])."""
         which = self.which[sources]
         kept = (which >= 0) & (targets >= 0)
         pairs = sparse.csr_array(
@@ -105,11 +106,11 @@ class Rows:
         return Rows.whole(settled(pairs @ self.sets))
 
     def cost(self, sources: Any) -> int:
-        """How many entries are gone through to gather from these elements."""
+        """The number of entries to go through for `gathered`."""
         return int(self.lengths()[sources].sum())
 
     def lump(self, count: int) -> Rows:
-        """All of `count` elements have the columns of any of these."""
+        """`count` elements that all have the union of all columns."""
         used = np.unique(self.which)
         columns = np.unique(rows_of(self.sets, used).indices)
         starts = np.array([0, len(columns), len(columns)])
@@ -117,34 +118,34 @@ class Rows:
 
 
 def boolean(starts: Any, columns: Any, shape: tuple[int, int]) -> Any:
-    """A Boolean matrix in CSR, whose columns are in order, row by row."""
+    """A Boolean CSR matrix. The columns of each row must be sorted."""
     made = sparse.csr_array((np.ones(len(columns), bool), columns, starts), shape)
     made.has_canonical_format = True
     return made
 
 
 def settled(matrix: Any) -> Any:
-    """The same with its columns in order."""
+    """The same matrix with sorted columns."""
     matrix.sort_indices()
     matrix.has_canonical_format = True
     return matrix
 
 
 def rows_of(sets: Any, which: Any) -> Any:
-    """The rows with these numbers."""
+    """The rows numbered `which`."""
     taken = sets[which]
     taken.has_canonical_format = True
     return taken
 
 
 def numbered(start: int, size: int, columns: int) -> Any:
-    """Each of so many elements depends on a column of its own, from `start` on."""
+    """Rows or bits for `size` elements. Element k depends on the column `start + k` alone."""
     kind = Bits if columns <= FEW_COLUMNS else Rows
     return kind.numbered(start, size, columns)
 
 
 def union(parts: Sequence[Any]) -> Any:
-    """Each element has the columns that it has in any of the parts."""
+    """The union of the parts, element by element."""
     if isinstance(parts[0], Bits):
         return together(parts)
     found: list[Rows] = []
@@ -160,7 +161,7 @@ def union(parts: Sequence[Any]) -> Any:
 
 
 def apart(parts: Sequence[Any]) -> Any:
-    """The same, where each element has columns in one part at most."""
+    """The same, if each element has columns in at most one part."""
     if isinstance(parts[0], Bits):
         return together(parts)
     found = [part for part in parts if not part.empty]
@@ -185,7 +186,7 @@ def _both(x: Rows, y: Rows) -> Rows:
     """The union of two."""
     if x.single or y.single:
         return _paired(x, y)
-    # Pairs of sets that come again and again are put together once.
+    # Equal pairs of sets are combined once.
     codes = (x.which + 1) * (y.sets.shape[0] + 1) + (y.which + 1)
     codes, inverse = np.unique(codes, return_inverse=True)
     left, right = np.divmod(codes, y.sets.shape[0] + 1)
@@ -198,7 +199,7 @@ def _paired(x: Rows, y: Rows) -> Rows:
     total = int(few.sum()) + int(many.sum())
     if total <= 4 * (x.sets.nnz + y.sets.nnz) + FEW:
         return Rows.whole(x.matrix() + y.matrix())
-    # Sets that many elements share are long: one that holds the other is the union.
+    # Sets that many elements share are long. If one contains the other, it is the union.
     in_y = (few <= many) & _held(x, y, few <= many)
     in_x = (few > many) & _held(y, x, few > many)
     rest = np.flatnonzero(~(in_x | in_y))
@@ -213,13 +214,13 @@ def _paired(x: Rows, y: Rows) -> Rows:
 
 
 def apart_lumps(x: Rows, y: Rows) -> Rows:
-    """One set for all elements of both."""
+    """One set for all elements, the union of both."""
     lumps = [x.lump(1).matrix(), y.lump(1).matrix()]
     return Rows.whole(lumps[0] + lumps[1]).take(np.zeros(x.size, np.intp))
 
 
 def _held(small: Rows, large: Rows, asked: Any) -> Any:
-    """Of the elements that are asked for, whether the large set holds the small one."""
+    """Whether the large set contains the small one, for the elements in the mask `asked`."""
     held = np.zeros(small.size, bool)
     places = np.flatnonzero(asked)
     columns = small.sets.shape[1]
