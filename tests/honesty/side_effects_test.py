@@ -1480,6 +1480,155 @@ def test_values_are_told_at_each_call():
     assert df.cache_info().traces == 2
 
 
+class Settings:
+    """What a function reads, and a callback changes."""
+
+
+def _told_to_change(way):
+    """A function that reads what it has `debug.callback` change before."""
+    state, items, table = Settings(), [1.0, 2.0], {"k": 1.0}
+    state.k, state.word, state.seen = 1.0, "a", []
+    block = np.array([1.0, 2.0])
+    changes = {
+        "attribute": lambda v: setattr(state, "k", state.k + v),
+        "text": lambda v: setattr(state, "word", state.word + "b"),
+        "entry": lambda v: table.update(k=table["k"] + v),
+        "new entry": lambda v: table.update(new=table.get("new", 0.0) + v),
+        "list": lambda v: items.__setitem__(0, items[0] + v),
+        "length": state.seen.append,
+        "array": lambda v: block.__setitem__(0, block[0] + v),
+        "loop": lambda v: setattr(state, "k", state.k + v),
+    }
+    reads = {
+        "attribute": lambda: state.k,
+        "text": lambda: len(state.word),
+        "entry": lambda: table["k"],
+        "new entry": lambda: table.get("new", 5.0),
+        "list": lambda: sum(items),
+        "length": lambda: len(state.seen),
+        "array": lambda: float(block.sum()),
+        "loop": lambda: state.k,
+    }
+    change, read = changes[way], reads[way]
+
+    def f(x):
+        if way != "loop":
+            debug.callback(change, x)
+            return x * read()
+        total = 0.0
+        for _ in range(4):
+            total = total + x * read()
+            debug.callback(change, x)
+        return total
+
+    return f
+
+
+WAYS = ["attribute", "text", "entry", "new entry", "list", "length", "array", "loop"]
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_callback_that_changes_what_is_read_after_it(way, mode):
+    """a function that `debug.callback` calls changes a number, a list or an object that the
+    function reads after that -> an error at that call"""
+    f = _told_to_change(way)
+    df = grad(f, compile=mode)
+    for x in (1.0, 2.0, 3.0):
+        with pytest.raises(UnsupportedError, match=r"debug calls has changed .*read after that"):
+            df(x)
+
+
+def test_a_callback_that_changes_what_was_read_before_it():
+    """a function that `debug.callback` calls changes what the function has read before, or sets
+    itself -> followed"""
+    state = Settings()
+    state.step, state.rate, state.seen = 0, 0.5, []
+
+    def f(x):
+        state.rate *= 0.5
+        y = x * x * state.step * state.rate
+        debug.callback(lambda v: setattr(state, "step", state.step + 1), x)
+        debug.callback(state.seen.append, x)
+        state.count = len(state.words)
+        return y
+
+    state.words = ["a"]
+    df = grad(f)
+    assert [df(1.0) for _ in range(4)] == [0.0, 2 * 0.125, 4 * 0.0625, 6 * 0.03125]
+    assert state.step == 4 and state.seen == [1.0] * 4 and state.count == 1
+
+
+def test_a_callback_that_reaches_what_the_call_creates():
+    """a function that `debug.callback` calls reaches a list or an object that the call has
+    created, or sets one of its variables -> an error"""
+
+    def appends(x):
+        seen = []
+        debug.callback(seen.append, x)
+        return x * len(seen)
+
+    def fills(x):
+        seen = {}
+        debug.callback(lambda v: seen.update(x=v), x)
+        return x * seen.get("x", 1.0)
+
+    def has_its_own(x):
+        debug.callback(Recorder().add, x)
+        return x
+
+    def sets(x):
+        n = 0
+
+        def count(v):
+            nonlocal n
+            n += 1
+
+        debug.callback(count, x)
+        return x * n
+
+    class Recorder:
+        def add(self, v):
+            self.v = v
+
+    class Held:
+        pass
+
+    def passes(x):
+        held = Held()
+        held.x = x
+        debug.callback(id, held)
+        return x
+
+    for f, match in (
+        (appends, "reaches an object of the class list"),
+        (fills, "reaches an object of the class dict"),
+        (has_its_own, "reaches an object of the class .*Recorder"),
+        (sets, "sets 'n', a variable of the function"),
+        (passes, "an object of the class .*Held that holds traced"),
+    ):
+        with pytest.raises(UnsupportedError, match=match):
+            grad(f)(1.0)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_variables_of_a_callback(mode):
+    """a function that `debug.callback` calls reads a variable that the function sets again later
+    -> it has the value from where it was passed"""
+    told = []
+
+    def f(x):
+        for k in range(5):
+            debug.callback(lambda v: told.append(k + v), x)  # noqa: B023
+        k = 9.0
+        return k * x
+
+    df = grad(f, compile=mode)
+    for x in (0.25, 0.5):
+        told.clear()
+        assert df(x) == 9.0 and told == [k + x for k in range(5)]
+
+
 def test_an_error_of_a_callback():
     """a function that `debug.callback` calls raises -> its error reaches who has called, and
     nothing is called again"""

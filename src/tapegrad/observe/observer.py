@@ -434,9 +434,10 @@ def note_computed(values: Iterable[Any]) -> None:
 
 def note_told(f: Any) -> None:
     """Guard the identity of a function that each call of the derivative calls, and of its bound
-    object."""
+    object; and what is read from now on, which it may change."""
     here = following.observer
     if here is not None:
+        here.reads.told()
         for x in (f, getattr(f, "__self__", None)):
             here.reads.pin(x)
 

@@ -21,9 +21,12 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.core.locks import remembered
 from tapegrad.core.request import Request, leaf_key
-from tapegrad.errors import TapeError, TapegradError
+from tapegrad.errors import TapeError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Guard, Tape
+from tapegrad.observe.guards.checked import shown
 from tapegrad.observe.guards.state import State
+from tapegrad.observe.objects.comparing import is_same
+from tapegrad.observe.program.source import at_source
 from tapegrad.runtime.cache import Front
 from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
 from tapegrad.runtime.playing import Playing
@@ -91,13 +94,39 @@ class Variant:
     def answer(self, root: Any, request: Request, fresh: bool = False) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if a guard fails. A `fresh` variant was just traced with
         these arguments, and has drawn its random numbers."""
+        late = self._late(root, request)
         found = self._found(root, request, fresh)
+        if self.derivation.tells:
+            self._check_told(root, request, late)
         self.derivation.computed = None  # the trace's results may be large
         if found is not None and self.entry is None:
             self.runs += 1
             if self.runs >= OFTEN_PLAYED:
                 self._play_often(request)
         return found
+
+    def _late(self, root: Any, request: Request) -> Sequence[Any]:
+        """What is in the places of inputs that are read after a function is told values."""
+        draws = self.traced.draws
+        if draws is None or not draws.late:
+            return ()
+        return draws.found_late(self.state.objects(root, request.args, request.kwargs))
+
+    def _check_told(self, root: Any, request: Request, late: Sequence[Any]) -> None:
+        """Check that no function that the call has told values has changed what is read later.
+        `late` is what `_late` returned before."""
+        word, before, now = self.state.changed_by_telling(root, request.args, request.kwargs)
+        for k, (x, y) in enumerate(zip(late, self._late(root, request), strict=True)):
+            if not is_same(x, y) and self.traced.draws is not None:
+                found: Any = self.traced.draws.drawn[self.traced.draws.late[k]]
+                word, before, now = found.word, shown(x), shown(y)
+        if word:
+            raise UnsupportedError(
+                f"{request.name}: a function that tapegrad.debug calls has changed {word!r}"
+                f"{f' ({before} --> {now})' * bool(before)}, which is read after that"
+                f"{at_source(self.state.where.get(word))}. The result would be of the value from "
+                "before the call. Read it before debug.callback, or don't change it there"
+            )
 
     def _found(self, root: Any, request: Request, fresh: bool) -> tuple[Any] | None:
         draws = self.traced.draws

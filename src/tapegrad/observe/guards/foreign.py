@@ -323,7 +323,7 @@ class Questions:
             return
         answer.raw = None
         if answer.has_objects:
-            self._forget()
+            self.reads.again()
         name, self.reads.asks = self.reads._value(question), True
         self.reads.called.add(word)
         self.reads.found(f"{name}.again()", True, word)
@@ -348,12 +348,6 @@ class Questions:
             self.reads.lost(word, CALLED_OUTSIDE)  # the tape may have used the former contents
         if answer.has_objects:
             self._returned += [(x, _checksum(x)) for x in answer.arrays]
-
-    def _forget(self) -> None:
-        """Forget recorded reads: a call may have changed objects, so reads of them are recorded
-        again."""
-        for noted in (self.reads._first, self.reads._whole, self.reads._plain_content):
-            noted.clear()
 
     def can_be_told(self, x: Any) -> bool:
         """Whether a value can be passed to such a function again."""

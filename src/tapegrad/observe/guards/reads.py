@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import answered_by, row_of, stand_in
-from tapegrad.observe.guards.facts import Facts
+from tapegrad.observe.guards.later import Later
 from tapegrad.observe.guards.places import (
     ABSENT,
     ENDS,
@@ -61,35 +61,29 @@ from tapegrad.primitives.base import Value
 MOST = 100_000  # maximal number of guards; a function that reads more is traced at each call
 
 
-class Reads(Facts):
+class Reads(Later):
     """Collects the guards of one run, in the order of its reads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[int, Location] = {}
-        self.written: dict[tuple[int, Hashable], Write] = {}
         self.kept: set[tuple[int, Hashable]] = set()  # those that each call repeats
         self.open: set[int] = set()  # ids of containers whose items are inputs of the tape
-        # Lists like `h + [s]` that begin with another list, until they are read: that list and its
-        # length.
+        # Lists like `h + [s]` that begin with another list, until read: that list, its length.
         self.joined: dict[int, tuple[Location, int]] = {}
         self.anew: dict[int, tuple[Any, Any]] = {}  # created at each call, by which call
         self.effects: list[Any] = []  # calls that are made for their effect
         self.postponed: list[Any] = []  # postponed changes: see `observe.waiting.postponed`
         self.waiting: set[int] = set()  # ids of the objects that these change
-        self.mutated: dict[int, tuple[Any, Any]] = {}  # objects, with former arrays' contents
         self.made_here: dict[int, type] = {}  # classes that the run has made, by id
         self._owners: dict[int, list[Location]] = {}  # of arrays, by the id of the memory's owner
-        self._first: dict[tuple[int, Hashable], Any] = {}
-        self._absent: dict[tuple[int, str], tuple[Location, dict[str, None]]] = {}
+        self._absent: dict[tuple[int, str], tuple[Location, dict[str, bool]]] = {}
         self.taken: dict[tuple[int, Hashable], Callable[[], None]] = {}  # calls look them up
         self.others: set[tuple[int, Hashable]] = set()  # another object at each call
         self.rows: dict[int, Callable[[], None]] = {}  # pin tuples of inputs, by id
         # The place in the program where a container is read as a whole.
         self.reader: tuple[set[int], int] | None = None
         self.given: Any = None  # the one of `taken` that this instruction looks up
-        self._whole: set[int] = set()
-        self._plain_content: set[int] = set()
         self._held: list[Any] = []  # keeps the ids unique
         self.inside: set[str] = set()  # names of what functions of installed packages have read
         self.followed: list[str] = []  # generators that later calls draw from: see `follow`
@@ -182,6 +176,7 @@ class Reads(Facts):
         like = (holder.like and type(holder.x) is not types.FunctionType) or key in self.others
         first = len(self.guards)
         self.found(text.replace("{}", self.named(holder)), value, word or holder.word, like)
+        self._noted(key, first)
         if key in self.sites:
             self.lines.update((line, self.sites[key]) for line, _ in self.guards[first:])
 
@@ -259,7 +254,7 @@ class Reads(Facts):
         key."""
         opened = held == "{}" and self._is_open(holder)  # makes the postponed changes
         if not opened and (id(holder.x), ("absent", name)) not in self.written:
-            self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
+            self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = self.tells
 
     def _same_type(self, name: str, x: Any, word: str) -> None:
         known = self.places.get(id(type(x)))
@@ -317,8 +312,9 @@ class Reads(Facts):
                 self.lost(place.word)  # these aren't guarded one by one
             return
         self._whole.add(id(place.x))
-        content = self._value(np.ndarray.tobytes(place.x))  # a subclass may override the method
-        self._fact(f"same_bytes({self.named(place)}, {content})", place.word)
+        first, held = len(self.guards), np.ndarray.tobytes(place.x)  # a subclass may override it
+        self._fact(f"same_bytes({self.named(place)}, {self._value(held)})", place.word)
+        self._noted((id(place.x), WHOLE), first)
 
     def items(self, place: Location) -> Iterator[Any]:
         """Guard all items of a container or object array; yields those that may have parts."""
@@ -332,6 +328,7 @@ class Reads(Facts):
             self._whole.add(id(x))
             first = len(self.guards)
             self._note_items(place)
+            self._noted((id(x), WHOLE), first)
             if self.reader is not None:
                 self.lines.update((line, self.reader) for line, _ in self.guards[first:])
         if id(x) not in self._plain_content:
@@ -368,6 +365,7 @@ class Reads(Facts):
     def shape_of(self, place: Location, keys: Collection[Any]) -> None:
         """Guard which keys a mapping has, or how many items another container has."""
         x, name, base = place.x, self.named(place), plainly.base_of(type(place.x))
+        first = len(self.guards)
         if isinstance(x, collections.deque):
             self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
         if base in MAPPINGS:
@@ -381,6 +379,7 @@ class Reads(Facts):
         else:
             own = name if base is type(x) else f"[*{self.all_of(place)}]"
             self._fact(f"len({own}) == {len(keys)}", place.word)
+        self._noted((id(x), WHOLE), first)
 
     def all_of(self, place: Location) -> str:
         """The text of a container's elements in the guards, as its built-in class returns them."""
@@ -469,8 +468,9 @@ class Reads(Facts):
         the function must find them already made."""
         for (_, held), (holder, names) in self._absent.items():
             keys = self._assigned(held.replace("{}", self.named(holder)))
-            for name in names:
+            for name, later in names.items():
                 self._is_absent(holder.x, keys, name)
+                self._noted((id(holder.x), ("absent", name)), len(self.guards) - later)
         for key, write in self.written.items():
             if key not in self.kept:
                 self._check_written(write)

@@ -51,6 +51,11 @@ class State:
                 if not hold_now(self._read, self._values, f, args, kwargs):
                     # the run itself has changed a value that it had read
                     self.never = self.broken(f, args, kwargs) or "something"
+        self._later: list[tuple[str, str]] = []
+        if reads.later and not self.asks:
+            self._later = list(dict.fromkeys([g for g in self._read if not g[1]] + reads.later))
+            if [*failing(self._later, self._values, f, args, kwargs)]:
+                self._later = []
 
     @property
     def values(self) -> Collection[Any]:
@@ -128,6 +133,13 @@ class State:
         if self.never:
             return self.never, "", ""
         return difference(self._read, self._values, f, args, kwargs)
+
+    def changed_by_telling(self, f: Any, args: Any, kwargs: Any) -> tuple[str, str, str]:
+        """The user's name for the first value that a function that the call has told values has
+        changed, though the traced function reads it after that; its old and new value."""
+        if not self._later:
+            return "", "", ""
+        return difference(self._later, self._values, f, args, kwargs)
 
     def _failing(self, f: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
         """Yield the guards that don't hold, up to one that raises an error, with the user's names.

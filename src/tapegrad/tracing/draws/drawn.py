@@ -322,6 +322,7 @@ class Draws:
         order = {id(x): k for k, x in enumerate(objects)}
         self.sources = [order[id(d.generator)] for d in drawn]
         self.random = {order[id(d.generator)] for d in drawn if not isinstance(d, Found)}
+        self.late: Sequence[int] = ()  # of places that the run looks up when it has told values
         self._calls = {k: d for k, d in enumerate(self.drawn) if isinstance(d, Drawn)}
         self._steps = in_turns([*self._calls.items()])
 
@@ -367,6 +368,10 @@ class Draws:
                 randomness.put_back(generator, state)
             raise Changed
         return Taken(states, found, self.kept, generators, held)
+
+    def found_late(self, generators: Sequence[Any]) -> list[Any]:
+        """What is now in the places that the run looks up when it has told values."""
+        return [value_at(generators[self.sources[k]], self.drawn[k].at) for k in self.late]
 
     def unlike(self, generators: Sequence[Any]) -> tuple[int, Any] | None:
         """The first place whose value has another type than in the trace, by its number, and the

@@ -201,6 +201,7 @@ def input_of(
             _made_input(o, holder, at, value, name)
     value, tracer, uses = o.found[key]
     uses.append((fixed, place))
+    o.reads.takes_again(key)
 
     def then(result: Any) -> None:
         if result is value or (type(result) is type(value) is int and result == value):
@@ -305,7 +306,7 @@ def open_if_bounded(o: Any, x: Any) -> None:
     elif isinstance(x, dict):
         opens = writes or others
     else:
-        opens = others and not (writes or adds)
+        opens = others and not (writes or adds or o.reads.tells)
     if opens:
         open_list(o, x)
 

@@ -11,6 +11,7 @@ code runs. If the program has raised an error, the trace makes the calls recorde
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +21,15 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core import told
+from tapegrad.core.installed import is_installed
+from tapegrad.core.listing import instructions_of
 from tapegrad.core.request import describe
 from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Builder
-from tapegrad.observe.observer import note_told, observed, unobserved
+from tapegrad.observe.objects.harmless import CONTAINERS
+from tapegrad.observe.observer import following, note_told, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.control import Custom, ForeignCall
 from tapegrad.tracing.recording.trace import (
@@ -78,7 +82,7 @@ def callback(f: Callable[..., Any], args: Any, kwargs: dict[str, Any], label: st
             with observed():
                 f(*args, **kwargs)
         return
-    telling, operands = _told(f, args, kwargs, label)
+    telling, operands = _told(_as_now(f, label), args, kwargs, label)
     trace.record(_call(telling, label), [to_operand(trace, x)[0] for x in operands])
     values = [value_of(x) for x in operands]
     if [trace] == traces_under_way() and all(x is not None for x in values):
@@ -97,7 +101,7 @@ def cotangent(f: Callable[..., Any], x: Any, label: str) -> Any:
         avals = [leaf._aval for leaf in tracers]
         arguments = mixed_tree(flatten(((x,), {}))[1], leaves, moving, avals)
         arguments = replace(arguments, static=tuple([None] * len(leaves)))
-        telling = Callback(f, arguments, f"{label}{at_line()}")
+        telling = Callback(_as_now(f, label), arguments, f"{label}{at_line()}")
         builder = Builder(label)
         tape = builder.finish([builder.input(aval) for aval in avals])
         primitive = Custom(label, tape, _Pulled(_call(telling, label)), _pushed)
@@ -145,6 +149,14 @@ def _told(
     leaves, structure = flatten((tuple(args), kwargs))
     on_tape = [is_operand(x) for x in leaves]
     operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
+    for x, yes in zip(leaves, on_tape, strict=True):
+        held = [] if yes or isinstance(x, type) else getattr(x, "__dict__", {}).values()
+        if any(isinstance(leaf, Tracer) for leaf in flatten([*held])[0]):
+            raise UnsupportedError(
+                f"{label} is passed an object of the class {type(x).__qualname__} that holds "
+                f"traced values{at_line()}, and later calls have other ones. Pass these "
+                "themselves, or declare the class by tapegrad.register_tree"
+            )
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
     return Callback(f, arguments, f"{label}{at_line()}"), operands
 
@@ -154,6 +166,70 @@ def _call(telling: Callback, label: str) -> ForeignCall:
     static = tuple(map(static_key, arguments.static))
     key = _key(telling.func, label), str(arguments.structure), static
     return ForeignCall(label, telling, (TOKEN,), 0, of_complex=True, effect=key)
+
+
+def _as_now(f: Any, label: str) -> Any:
+    """A function that has the variables of a call that is traced as they are now: when it is
+    called, that call is over."""
+    if type(f) is partial:
+        _check_outside([*f.args, *f.keywords.values()], label)
+        return partial(_as_now(f.func, label), *f.args, **f.keywords)
+    if type(f) is not types.FunctionType or not _is_new(f):
+        _check_outside([f, getattr(f, "__self__", None)], label)
+        return f
+    _check_outside([*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()], label)
+    frame: Any = sys._getframe(1)
+    while frame is not None and f.__code__ not in frame.f_code.co_consts:
+        frame = frame.f_back
+    if frame is None or not f.__closure__:
+        return f
+    own, code, cells = frame.f_code.co_cellvars, f.__code__, []
+    for name, cell in zip(code.co_freevars, f.__closure__, strict=True):
+        if name in own and _sets(code, name):
+            raise UnsupportedError(
+                f"the function of {label} sets {name!r}, a variable of the function that is "
+                f"traced{at_line()}. It is called when that is over: have it change an object of "
+                "the outside, such as a list, in its place"
+            )
+        now = name in own and cell != types.CellType()
+        _check_outside([cell.cell_contents] if now else [], label)
+        cells.append(types.CellType(cell.cell_contents) if now else cell)
+    made = types.FunctionType(code, f.__globals__, f.__name__, f.__defaults__, tuple(cells))
+    made.__kwdefaults__ = f.__kwdefaults__
+    return made
+
+
+def _check_outside(reached: Sequence[Any], label: str) -> None:
+    for x in reached:
+        if _is_made_here(x) and not any(isinstance(leaf, Tracer) for leaf in flatten(x)[0]):
+            raise UnsupportedError(
+                f"the function of {label} reaches an object of the class {type(x).__qualname__} "
+                f"that the function that is traced has created{at_line()}. It is called when that "
+                "is over, so neither sees what the other does with it. Create it outside, or pass "
+                f"what the function needs of it: {label}(f, x)"
+            )
+
+
+def _is_new(x: Any) -> bool:
+    """Whether the observed run didn't come to an object by a read: it has created it."""
+    return following.observer is not None and following.observer.reads.place(x) is None
+
+
+def _is_made_here(x: Any) -> bool:
+    """Whether the run has created this container, or this object of a class of the program's."""
+    kind = type(x)
+    if not _is_new(x) or isinstance(x, (tuple, frozenset, type, partial)):
+        return False
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    is_frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+    return kind in CONTAINERS or bool(file and not is_installed(file) and not is_frozen)
+
+
+def _sets(code: types.CodeType, name: str) -> bool:
+    """Whether a code sets a variable of the function around it, or one that is inside does."""
+    sets = any(i.opname == "STORE_DEREF" and i.argval == name for i in instructions_of(code))
+    inner = [x for x in code.co_consts if isinstance(x, types.CodeType) and name in x.co_freevars]
+    return (name in code.co_freevars and sets) or any(_sets(x, name) for x in inner)
 
 
 def _key(f: Any, label: str) -> Any:

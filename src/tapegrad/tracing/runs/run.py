@@ -306,6 +306,9 @@ class Run:
             order = {id(x): k for k, x in enumerate(objects)}
             kept = keeping.numbered(order) if keeping is not None and kept else []
             draws = Draws(drawn, used, where, objects, kept)
+            if observer is not None:
+                reads = observer.reads
+                draws.late = [k for k, d in enumerate(drawn) if reads.is_late(d.generator, d.at)]
         weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
         own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]
         written = trace.written(own)
