@@ -70,8 +70,7 @@ def _cylinder(
 
 
 def _near_0(v: Any, x: Any) -> Any:
-    """I_v(x). Where its square would underflow SciPy returns 0, so there it is
-    (x / 2)^v / Gamma(v + 1)."""
+    """I_v(x). For tiny x, where SciPy may return 0, it is (x / 2)^v / Gamma(v + 1)."""
     small = logical_and(logical_and(x > 0, x < 1e-20), v > 0)
     low, high = where(small, x, x.constant(1)), where(small, x.constant(1), x)
     leading = power(low * 0.5, v) * _named("rgamma")(v + 1)
@@ -79,13 +78,13 @@ def _near_0(v: Any, x: Any) -> Any:
 
 
 def _at_0(v: Any, x: Any) -> Any:
-    """exp(-|x|) I_v(x). At 0 SciPy returns NaN where it is infinite."""
+    """exp(-|x|) I_v(x). At 0 it is I_v(0): SciPy's ive is NaN where that is infinite."""
     zero, one = x.equals(0), x.constant(1)
     return where(zero, _named("iv")(v, where(zero, x, one)), _named("ive")(v, where(zero, one, x)))
 
 
-# So many coefficients of the powers of 1 / sqrt(v^2 + x^2), of exp(x) K_v(x) and exp(-x) I_v(x),
-# by v^2 / (v^2 + x^2) (DLMF 10.41.9)
+# The number of powers of 1 / sqrt(v^2 + x^2) in the expansions of exp(x) K_v(x) and exp(-x) I_v(x).
+# Their coefficients are polynomials in v^2 / (v^2 + x^2) (DLMF 10.41.9).
 _DEBYE = 13
 
 
@@ -278,7 +277,7 @@ airye_3: SciPys = _scaled_airy(3, 1, lambda out, x: x * airye_2(x) - _root(x) * 
 
 
 def _itairy_partials(out: Any, x: Any) -> tuple[Any]:
-    """Ai(x), which is 0 where SciPy returns NaN: it has underflowed long before."""
+    """Ai(x), which is 0 for large x, where SciPy returns NaN: it underflows long before."""
     far = x > 1e5
     return (where(far, x.constant(0), airy_0(where(far, x.constant(0), x))),)
 

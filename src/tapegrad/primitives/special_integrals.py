@@ -125,8 +125,8 @@ _FADDEEVA = [math.prod(range(1, 2 * k, 2)) / 2.0**k for k in range(26)]
 
 
 def _faddeeva_slopes(x: Any, y: Any) -> list[Any]:
-    """The first three derivatives of w at z = x + i y. Far from 0, where w' = 2 i / sqrt(pi) - 2 z
-    w cancels, they are those of its series; near the real line those of exp(-z^2) are added."""
+    """The first three derivatives of w at z = x + i y. Far from 0 they are those of its series,
+    since w' = 2 i / sqrt(pi) - 2 z w cancels; near the real line those of exp(-z^2) are added."""
     z = cartesian(x, y)
     far = logical_or(x * x > 64, y * y > 64)
     close, away = where(far, z.constant(0.5), z), where(far, z, z.constant(10))
@@ -189,8 +189,7 @@ def _hypergeometric(a: float, b: float, c: float, m: Any) -> Any:
 
 
 def _ellipk_slope(m: Any) -> Any:
-    """Far below 0, where the hypergeometric function loses digits, it is (E / (1 - m) - K) / (2
-    m)."""
+    """(E / (1 - m) - K) / (2 m) far below 0, where the hypergeometric function loses digits."""
     far = m < -2
     near, there = where(far, m.constant(0), m), where(far, m, m.constant(-2))
     slope = (ellipe(there) / (1 - there) - ellipk(there)) / (there * 2)
