@@ -293,8 +293,8 @@ class Elementwise(Primitive):
 
     - `partials(out, *xs)`: d out / d operand, one each: a node, the number 1 or -1, or None for an
       operand without derivative. Both modes follow.
-    - `times(t, out, *xs)`: `t` times each partial, where a product with the partial would be NaN, 0
-      * inf. Both modes follow.
+    - `times(t, out, *xs)`: `t` times each partial, where a product with the partial would be NaN,
+      0 * inf. Both modes follow.
     - `vjp` and `jvp`, if the two modes differ; `kink` may replace `vjp`.
 
     The other facts are those of `Primitive`. They are checked. Operands have one dtype. It is the
@@ -395,7 +395,7 @@ class Elementwise(Primitive):
             return [f"{outs[0]} = {self._numpy.format(*xs)}"]
         ufunc = self.ufunc
         module = "np" if isinstance(ufunc, np.ufunc) else ufunc.__module__
-        if module.startswith("tapegrad."):  # users don't import it from there
+        if module.startswith("tapegrad."):  # it is called by the primitive's name
             return []
         return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
 

@@ -2,10 +2,11 @@
 
 There the vectors are arbitrary up to a rotation. A function of the values alone may still be
 smooth, for example sum(eigvalsh(A)**2) = |A|^2. Its first derivative, V diag(c) V^T, doesn't depend
-on the rotation. But the derivative of V diag(c) V^T along Z has the terms Z_ij (c_j - c_i) / (w_j -
-w_i), which are 0 / 0. These terms are the rotation of the vectors. They vanish for vectors that
-don't rotate: those between which Z is diagonal, as in perturbation theory. So a second derivative
-along Z starts from vectors that Z has chosen, as `kinks` does for other ties.
+on the rotation. But the derivative of V diag(c) V^T along Z has the terms
+Z_ij (c_j - c_i) / (w_j - w_i), which are 0 / 0. These terms are the rotation of the vectors. They
+vanish for vectors that don't rotate: those between which Z is diagonal, as in perturbation theory.
+So a second derivative along Z starts from vectors that Z has chosen, as `kinks` does for other
+ties.
 
 Values count as equal up to the root of the precision: at a smaller distance a quotient of
 differences is less accurate than its limit. The limit isn't known for derivatives of higher order,
@@ -167,8 +168,8 @@ def _chosen(directions: Any, w: Any, v: Any) -> Any:
 
 
 def _turned(z: Any, w: Any, v: Any, c: Any) -> Any:
-    """The derivative of V diag(c) V^T along a symmetric Z. It is V (C * (V^T Z V)) V^T with C_ij =
-    (c_j - c_i) / (w_j - w_i). As a linear map of Z it is symmetric."""
+    """The derivative of V diag(c) V^T along a symmetric Z. It is V (C * (V^T Z V)) V^T with
+    C_ij = (c_j - c_i) / (w_j - w_i). As a linear map of Z it is symmetric."""
     quotients = over_gaps(row(c) - column(c), w, 0.5)
     inner = quotients * matmul(swapped(v), matmul(z, v))
     return matmul(v, matmul(inner, swapped(v)))
@@ -301,9 +302,12 @@ class SingularValuePullback(Sided):
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         """The derivative of U diag(c) V^T along Z. Let E = U^T Z V, with symmetric part P and
-        antisymmetric part Q. It is U (P_ij (c_j - c_i) / (s_j - s_i) + Q_ij (c_j + c_i) / (s_j +
-        s_i)) V^T, plus (I - U U^T) Z V diag(c / s) V^T, plus the corresponding term on the
-        right."""
+        antisymmetric part Q. It is the sum of
+
+            U (P_ij (c_j - c_i) / (s_j - s_i) + Q_ij (c_j + c_i) / (s_j + s_i)) V^T,
+
+        (I - U U^T) Z V diag(c / s) V^T and the corresponding term on the right.
+        """
         _, u, s, vt, c = xs
         ut, v, none = swapped(u), swapped(vt), vanishing(s)
         if directions:

@@ -1,8 +1,8 @@
 """The determinant and its derivatives of every order, at singular matrices too.
 
 The determinant is a polynomial, so it has all derivatives everywhere. But det(A) A^-T and its
-derivatives divide by 0, or nearly 0, at matrices without full rank. Here nothing is divided: with A
-= U diag(s) V^T all of it is sums of products of singular values between orthogonal factors.
+derivatives divide by 0, or nearly 0, at matrices without full rank. Here nothing is divided: with
+A = U diag(s) V^T all of it is sums of products of singular values between orthogonal factors.
 
 Names: `s` singular values; `tau` the sign of det(U) det(V).
 """
@@ -72,8 +72,8 @@ class Cofactors(Library):
         known = np.all(np.isfinite(a), (-2, -1), keepdims=True)
         a = np.where(known, a, 0.0)
         # A power of two is factored out, so that A is near 1: products of singular values may
-        # overflow or underflow where their sums don't. G(2^e A; E1, ...) = 2^(e (n - 1 - m)) G(A;
-        # ...).
+        # overflow or underflow where their sums don't.
+        # G(2^e A; E1, ...) = 2^(e (n - 1 - m)) G(A; ...).
         exponent = np.frexp(np.max(np.abs(a), (-2, -1), initial=0.0, keepdims=True))[1]
         u, s, vt = np.linalg.svd(np.ldexp(a, -exponent))
         tau = np.linalg.det(u) * np.linalg.det(vt)

@@ -74,8 +74,8 @@ class Polar(Library):
     and P, which are known: U^H U = 1, and P is Hermitian and positive definite.
 
     With M = U^H dA the rotation Omega = U^H dU solves Omega P + P Omega = M - M^H. Nothing is
-    divided by differences of singular values. dP = M - Omega P, and dU is U Omega + (dA - U M)
-    P^-1.
+    divided by differences of singular values. dP = M - Omega P, and dU is
+    U Omega + (dA - U M) P^-1.
     """
 
     name = "polar"
@@ -160,10 +160,11 @@ class Riccati(Library):
     """The stabilising X with A^T X + X A - X B R^-1 B^T X + Q = 0, for real matrices.
 
     The operands are A, G = B R^-1 B^T, Q, B and R. B and R only save computing them from G:
-    derivatives are with respect to the first three. With Ac = A - G X the derivative dX solves Ac^T
-    dX + dX Ac + dA^T X + X dA - X dG X + dQ = 0 (G. Hewer and C. Kenney, "The sensitivity of the
-    stable Lyapunov equation", 1988; J. Sun, "Perturbation theory for algebraic Riccati equations",
-    1998). So with Ac S + S Ac^T = -X' the cotangents are Q' = S, A' = X (S + S^T) and G' = -X S X.
+    derivatives are with respect to the first three. With Ac = A - G X the derivative dX solves
+    Ac^T dX + dX Ac + dA^T X + X dA - X dG X + dQ = 0 (G. Hewer and C. Kenney, "The sensitivity of
+    the stable Lyapunov equation", 1988; J. Sun, "Perturbation theory for algebraic Riccati
+    equations", 1998). So with Ac S + S Ac^T = -X' the cotangents are Q' = S, A' = X (S + S^T) and
+    G' = -X S X.
     """
 
     name = "riccati"

@@ -1,7 +1,7 @@
 """Decompositions of complex matrices: Hermitian ones, eigenvalues, singular values, determinants.
 
-Rules are stated, as in the literature, for gradients with respect to the inner product Re tr(X^H
-Y). Those are the conjugates of cotangents: a rule begins and ends with `conj`.
+Rules are stated, as in the literature, for gradients with respect to the inner product
+Re tr(X^H Y). Those are the conjugates of cotangents: a rule begins and ends with `conj`.
 
 Eigenvectors and singular vectors are determined up to a factor of modulus 1, and those of equal
 values up to a unitary matrix. A loss that doesn't depend on these factors has the right derivative.
@@ -179,9 +179,9 @@ class ComplexEig(Library):
     """The eigenvalues w of any square matrix, eigenvectors of length 1 as columns of V, and whether
     the algorithm didn't converge. They are complex for real matrices too.
 
-    With F_ij = 1 / (w_j - w_i)^*, and 0 on the diagonal, the gradient of A is V^-H
-    (diag(w') + F * (V^H V' - V^H V diag(Re(V^H V')))) V^H (Boeddeker et al., 4.77). The subtracted
-    term is the derivative of the length.
+    With F_ij = 1 / (w_j - w_i)^*, and 0 on the diagonal, the gradient of A is
+    V^-H (diag(w') + F * (V^H V' - V^H V diag(Re(V^H V')))) V^H (Boeddeker et al., 4.77). The
+    subtracted term is the derivative of the length.
     """
 
     name = "complex_eig"
@@ -234,11 +234,11 @@ class ComplexSVD(Turning):
     """The reduced decomposition A = U diag(s) V^H; the results are U, s and V^H.
 
     With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, J = F * (U^H U') and K = F * (V^H V'),
-    the gradient of A is U (diag(s') + (J + J^H) S + S (K + K^H) + D) V^H, plus (I - U U^H) U' S^-1
-    V^H and U S^-1 V'^H (I - V V^H). D = i Im(diag(U^H U')) S^-1, on the diagonal, is due to the
-    factors of modulus 1. It is computed as (L - R) / 2 s, since Im(diag(V^H V')) is its opposite if
-    the loss doesn't depend on these factors (Z.-Q. Wan and S.-X. Zhang, "Automatic differentiation
-    for complex valued SVD", arXiv:1909.02659).
+    the gradient of A is U (diag(s') + (J + J^H) S + S (K + K^H) + D) V^H, plus
+    (I - U U^H) U' S^-1 V^H and U S^-1 V'^H (I - V V^H). D = i Im(diag(U^H U')) S^-1, on the
+    diagonal, is due to the factors of modulus 1. It is computed as (L - R) / 2 s, since Im(diag(V^H
+    V')) is its opposite if the loss doesn't depend on these factors (Z.-Q. Wan and S.-X. Zhang,
+    "Automatic differentiation for complex valued SVD", arXiv:1909.02659).
     """
 
     driver: str = ""

@@ -1,8 +1,8 @@
 """Derivatives by the implicit function theorem, of the results of solvers.
 
-If F(x, p) = 0 defines x, dx = -F_x^-1 F_p dp. So the cotangent of p is F_p^T y, where F_x^T y =
--x'. The rules call derivatives of F's tape at x, which is a result of the solver's call. So they
-can be differentiated again.
+If F(x, p) = 0 defines x, dx = -F_x^-1 F_p dp. So the cotangent of p is F_p^T y, where
+F_x^T y = -x'. The rules call derivatives of F's tape at x, which is a result of the solver's call.
+So they can be differentiated again.
 
 Names: `n` the size of x; `p` the other operands of F.
 """

@@ -114,8 +114,8 @@ class PlacePart(_OfPart, Places):
 
 @parametric
 class SetPart(_OfPart, Update):
-    """`x` with the leading elements of `y` at `index`, as a new value. The operands are `x, y,
-    *steps`."""
+    """`x` with the leading elements of `y` at `index`, as a new value. The operands are
+    `x, y, *steps`."""
 
     index: PartIndex
     moves: Moves
@@ -125,8 +125,8 @@ class SetPart(_OfPart, Update):
 
 @parametric
 class AddPart(_OfPart, Update):
-    """`x` with the leading elements of `y` added at `index`, as a new value. The operands are `x,
-    y, *steps`."""
+    """`x` with the leading elements of `y` added at `index`, as a new value. The operands are
+    `x, y, *steps`."""
 
     index: PartIndex
     moves: Moves

@@ -1,7 +1,7 @@
 """Functions of square matrices that are defined by power series: exponentials, logarithms, roots.
 
-Matrices are the last two axes. The derivative of f at A along E is the upper right block of f([[A,
-E], [0, A]]), and the cotangent of A is the derivative at A^T along the cotangent of f(A) (R.
+Matrices are the last two axes. The derivative of f at A along E is the upper right block of
+f([[A, E], [0, A]]), and the cotangent of A is the derivative at A^T along the cotangent of f(A) (R.
 Mathias, "A chain rule for matrix functions and applications", 1996, theorem 2.1; N. Higham,
 "Functions of matrices", 2008, equation 3.16). So a derivative is a value for a matrix of twice the
 size.

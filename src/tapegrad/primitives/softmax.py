@@ -1,8 +1,8 @@
 """Sums of exponentials: logsumexp, softmax and its logarithm.
 
-Their derivatives contain the shares p = exp(x) / sum(exp(x)), and differences such as 1 - p and c -
-<p, c>, which lose all digits if one element has nearly all of the sum. A share differs from 1 by
-the sum of the other shares. So the largest element's term is left out of each sum, instead of
+Their derivatives contain the shares p = exp(x) / sum(exp(x)), and differences such as 1 - p and
+c - <p, c>, which lose all digits if one element has nearly all of the sum. A share differs from 1
+by the sum of the other shares. So the largest element's term is left out of each sum, instead of
 subtracted from it, and small numbers keep their digits.
 
 Names: `x` operand; `p` the shares; `ct` cotangent, `t` tangent, `c` either of them.

@@ -182,8 +182,10 @@ _FAR = 12.0  # from here on a difference has few digits left
 
 
 def _erfcx_partials(out: Any, x: Any) -> tuple[Any]:
-    """2 x erfcx(x) - 2 / sqrt(pi). For large x by the series of erfcx(x) sqrt(pi) = 1/x - 1/(2
-    x^3) + 3/(4 x^5) - ... (DLMF 7.12.1), term by term: -1/x^2 + 3/(2 x^4) - 15/(4 x^6) + ..."""
+    """2 x erfcx(x) - 2 / sqrt(pi). For large x it is a series, the derivative term by term of
+
+    erfcx(x) sqrt(pi) = 1/x - 1/(2 x^3) + 3/(4 x^5) - ...    (DLMF 7.12.1).
+    """
     far = x > _FAR
     q = 1 / where(far, x, x.constant(_FAR))
     series, square = x.constant(0), q * q

@@ -72,9 +72,9 @@ _SLOPE = [(-1.0) ** k * k / (k + 1) for k in range(1, 25)]  # of log(1 + u) / u
 
 
 def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
-    """The partials of f = (1 + u)^(1/p), where u = p y. Its logarithm is y g(u) with g(u) =
-    log(1 + u) / u. Around u = 0 the slope of g is a series; elsewhere the slope along p is f
-    (y / (1 + u) - log(1 + u) / p) / p."""
+    """The partials of f = (1 + u)^(1/p), where u = p y. Its logarithm is y g(u) with
+    g(u) = log(1 + u) / u. Around u = 0 the slope of g is a series; elsewhere the slope along p is
+    f (y / (1 + u) - log(1 + u) / p) / p."""
     u, one, zero = p * y, y.constant(1), y.constant(0)
     rest, moved, _ = _of_one_more(y, p)
     small = logical_and(u < 0.2, u > -0.2)

@@ -43,8 +43,8 @@ def _named(name: str) -> Any:
 
 
 def _rgamma_slope(x: Any) -> Any:
-    """-digamma(x) / Gamma(x). On the left, where Gamma has poles, it is the slope of 1 / Gamma(x) =
-    Gamma(1-x) sin(pi x) / pi, by reflection (DLMF 5.5.3)."""
+    """-digamma(x) / Gamma(x). On the left, where Gamma has poles, it is the slope of
+    1 / Gamma(x) = Gamma(1-x) sin(pi x) / pi, by reflection (DLMF 5.5.3)."""
     left = x < 0.5
     right, other = where(left, x.constant(1), x), 1 - where(left, x, x.constant(0))
     angle = (1 - other - rint((1 - other) * 0.5) * 2) * math.pi
@@ -79,8 +79,8 @@ def _nearer(x: Any, y: Any) -> Any:
 
 
 def _poch_partials(out: Any, z: Any, m: Any) -> tuple[Any, Any]:
-    """The slopes of Gamma(z + m) / Gamma(z). Near a pole of Gamma(z) by the slope of 1 /
-    Gamma(z)."""
+    """The slopes of Gamma(z + m) / Gamma(z). Near a pole of Gamma(z) by the slope of
+    1 / Gamma(z)."""
     s = z + m
     apart = logical_and(_nearer(z, s), logical_and(_inside(z), _inside(s)))
     low, high = where(apart, z, z.constant(1)), where(apart, s, z.constant(1))

@@ -392,8 +392,8 @@ elliprg = SciPys("elliprg", _elliprg_partials, of_complex=True)
 
 def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """The slopes of R_F(x, y, y). For negative y, where it is a principal value, by the equations
-    of its closed forms (DLMF 19.2.18 on): 2 (y - x) dR/dx = R - x^(-1/2), 2 (y - x) dR/dy =
-    x^(1/2) / y - R."""
+    of its closed forms (DLMF 19.2.18 on): 2 (y - x) dR/dx = R - x^(-1/2),
+    2 (y - x) dR/dy = x^(1/2) / y - R."""
     if x.dtype.kind == "c":
         along_x = elliprd(y, y, x) * (-1 / 6)
         return along_x, -((out * 0.5 + x * along_x) / y)

@@ -219,10 +219,10 @@ def decomposed(x: Any, full: bool, driver: str) -> tuple[Any, ...]:
 class SVD(Turning):
     """The reduced decomposition A = U diag(s) V^T. The results are U, s, V^T and `failed`.
 
-    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is U (diag(s') + (F *
-    (U^T U' - U'^T U)) S + S (F * (V^T V' - V'^T V))) V^T. For matrices that aren't square (I - U
-    U^T) U' S^-1 V^T and U S^-1 V'^T (I - V V^T) are added (J. Townsend, "Differentiating the
-    singular value decomposition", 2016).
+    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is
+    U (diag(s') + (F * (U^T U' - U'^T U)) S + S (F * (V^T V' - V'^T V))) V^T. For matrices that
+    aren't square (I - U U^T) U' S^-1 V^T and U S^-1 V'^T (I - V V^T) are added (J. Townsend,
+    "Differentiating the singular value decomposition", 2016).
     """
 
     driver: str = ""
