@@ -98,8 +98,7 @@ def test_a_column_reduction_accumulates_rows():
         (normal(3, 4),),
         """
         def columns_kernel(x, out):
-            for i in range(4):
-                out[i] = 0.0
+            clear(out)
             for i in range(3):
                 for j in range(4):
                     out[j] += x[i, j]

@@ -157,7 +157,7 @@ class Asked:
         assert isinstance(k, Affine)
         first = k.substitute({self.loop.index: self.begin})
         count = str(self.rounds * width)
-        if self.loop.index.extent % self.rounds:
+        if self.rounds and self.loop.index.extent % self.rounds:
             left = emitter.entry(Affine((), self.loop.index.extent) - self.begin)
             count = f"min({self.rounds}, {left})" + f" * {width}" * (width > 1)
         array = emitter.matrix(read.cell, at[:along])
