@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegrad
-from tapegrad import defvjp, grad, jit, primitive, value_and_grad, vmap
+from tapegrad import defvjp, grad, jit, linearize, primitive, value_and_grad, vjp, vmap
 from tapegrad.observe.program.joins import sides_of
 
 
@@ -168,6 +168,21 @@ def test_rows_of_vmap_and_a_function_itself():
         np.testing.assert_allclose(each(w, x), [grad(one)(w, row) for row in x], rtol=1e-10)
         np.testing.assert_allclose(own(w, x), np.mean(np.tanh(x * w), axis=0), rtol=1e-12)
     assert (each.cache_info().kernels, own.cache_info().kernels) == (2, 2)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_linear_maps_of_one_element_after_those_of_several(mode):
+    def f(x):
+        return np.cumsum(x) * x[0]
+
+    for n in (64, 7, 1, 5):
+        x, ct = normal(n), normal(n)
+        slope = np.tril(np.full((n, n), x[0])) + np.outer(np.cumsum(x), np.eye(n)[0])
+        _, pull = vjp(f, x, compile=mode)
+        _, push = linearize(f, x, compile=mode)
+        for _ in range(3):
+            np.testing.assert_allclose(pull(ct)[0], ct @ slope, rtol=1e-10)
+            np.testing.assert_allclose(push(ct), slope @ ct, rtol=1e-10)
 
 
 def test_a_rule_of_the_users_sees_one_row():

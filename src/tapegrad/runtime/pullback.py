@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from tapegrad.core.trees import flatten, flatten_each, flatten_up_to, is_traced,
 from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.differentiate.seeds import full, seeded
 from tapegrad.errors import ArgumentError
+from tapegrad.ir.opened import closed
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.guards.state import State
@@ -46,7 +47,7 @@ from tapegrad.runtime.halves import kept_so
 from tapegrad.runtime.transformations import (
     Derivation,
     Halves,
-    Jit,
+    Linear,
     Selection,
     Transformation,
     with_captured,
@@ -134,6 +135,12 @@ class Linearized(Derivation):
 
     each: LinearMap = field(kw_only=True)
 
+    def closed(self) -> Linearized:
+        make, held, found = cast(Any, self.transformation), self.each.tape, super().closed()
+        each = make.linear(closed(held.tape), held.traced.name, found.traced, self.selection)
+        each.tape.variant.tier = held.variant.tier  # the compiler gets the tape with marks
+        return replace(cast(Any, found), each=each)
+
 
 @dataclass(frozen=True)
 class Linearization(Transformation):
@@ -161,8 +168,7 @@ class Linearization(Transformation):
                 f"there is no derivative with respect to argument {', '.join(map(str, known))}: it "
                 "holds no floats and no complex numbers. Pass floats, such as x.astype(float)"
             )
-        kept = [halves[k] for k in wrt]
-        return Points(wrt, structure=structure, avals=avals, halves=kept)
+        return Points(wrt, structure=structure, avals=avals, halves=[halves[k] for k in wrt])
 
     def derive(self, traced: Traced, selection: Any, final: bool) -> Linearized:
         traced = with_constants(traced)
@@ -173,14 +179,13 @@ class Linearization(Transformation):
         first = len(tape.inputs) - before - late
         once, each = partial_eval(finished(tape), range(first, first + late), count)
         once = playable(once) if final else once
-        label = f"{self.name} of {traced.name}"
         return Linearized(
             self,
             once,
             traced.without_values(),
             selection,
             range(count),
-            each=self.linear(each, label, traced, selection),
+            each=self.linear(each, f"{self.name} of {traced.name}", traced, selection),
         )
 
     def linear(self, tape: Tape, label: str, traced: Traced, selection: Points) -> LinearMap:
@@ -272,13 +277,6 @@ def aval_in(x: Any) -> Aval:
 # ---- the maps
 
 
-@dataclass(frozen=True)
-class Linear(Jit):
-    """A linear tape on its own, whose inputs have known types."""
-
-    alike = True
-
-
 class LinearTape:
     """A tape of linear inputs and residuals, shared by all maps of one variant. It is played, and
     compiled where that pays.
@@ -302,11 +300,11 @@ class LinearTape:
         none: list[Any] = [None] * len(outputs)
         played = kept_so(playable(replace(tape, guards=())), (), halves)
         self.traced = Traced(label, tape, (), structure, [*outputs], none, [False] * len(outputs))
-        kept = range(len(tape.outputs))
-        derivation = Derivation(Linear(), played, self.traced, Selection(), kept)
-        state = State(Reads(), None, (), {})
+        derivation = Derivation(
+            Linear(), played, self.traced, Selection(), range(len(tape.outputs))
+        )
         self.front = Front()
-        self.variant = Variant(derivation, state, compile, self.front, label)
+        self.variant = Variant(derivation, State(Reads(), None, (), {}), compile, self.front, label)
 
     def entered(self, passed: Sequence[Any], residuals: list[Any]) -> Any:
         """The result from an entry. Raises `Miss` if none answers."""

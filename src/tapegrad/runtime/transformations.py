@@ -204,6 +204,13 @@ class Jit(Transformation):
 
 
 @dataclass(frozen=True)
+class Linear(Jit):
+    """A linear tape on its own, whose inputs have known types."""
+
+    alike = True
+
+
+@dataclass(frozen=True)
 class Changed(Jit):
     """A function whose tape is replaced by `change` of it."""
 
