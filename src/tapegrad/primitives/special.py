@@ -116,8 +116,7 @@ def polygamma_at(n: int, x: Any) -> Any:
     """The n-th derivative of digamma by SciPy.
 
     Left of -1/2 SciPy loses digits near poles, or steps up to 0 one by one. There it is reflected
-    twice (DLMF 5.15.6): the pole of psi_n(r) is the only one, at the distance r from the next
-    integer,
+    twice (DLMF 5.15.6). With r = x - rint(x) only the first term has the pole:
 
         psi_n(x) = psi_n(r) + (-1)^n (psi_n(1 - x) - psi_n(1 - r)).
     """
