@@ -101,6 +101,18 @@ def test_hooks_see_all():
     assert seen[2].value == value
 
 
+def test_hooks_cannot_change_what_is_computed():
+    def hook(finding):
+        for x in (finding.value, *finding.operands):
+            if isinstance(x, np.ndarray) and x.ndim:
+                with pytest.raises(ValueError, match="read-only"):
+                    x[...] = 0.0
+
+    value, slope = value_and_grad(lambda x: np.sum(np.exp(x) * x), debug=hook)(X)
+    assert value == np.sum(np.exp(X) * X)
+    np.testing.assert_allclose(slope, np.exp(X) * (X + 1), rtol=1e-14)
+
+
 def test_hooks_that_raise_are_the_programs():
     def hook(finding):
         if np.max(np.abs(finding.value)) > 50:

@@ -187,6 +187,16 @@ def test_what_is_no_tape_in_json():
     wrong = SMALL.to_json().replace("mul(%1, %1) : f8[3]", "mul(%1, %1) : f8[4]")
     with pytest.raises(TapeError, match=r"a tape of JSON: mul should give f8\[3\]"):
         Tape.from_json(wrong)
+    _, guarded = tg.trace(lambda x: x * 2.0 if x > 0.5 else x, 1.0)
+    held = json.loads(guarded.to_json())
+    for odd in (
+        {**held, "text": 3},
+        {**held, "notes": []},
+        {**held, "notes": [held["notes"][0][:-1]]},
+        {**held, "notes": [[*held["notes"][0], *held["notes"][0]]]},
+    ):
+        with pytest.raises(TapeError, match="isn't JSON of a tape"):
+            Tape.from_json(json.dumps(odd))
     for text in ("", "[]", "{}", '{"captured": 3}', "null"):
         with pytest.raises(TapeError, match="isn't JSON of a tape"):
             Tape.from_json(text)

@@ -29,7 +29,7 @@ Rounds = tuple[tuple[Source | None, int], ...]
 class Finding:
     """A value that a call of a tape has just computed.
 
-    `value` and `operands` are arrays and numbers, `call` is the line of the `tape`, and `src` that
+    `value` and `operands` are arrays, which can't be written to, and numbers; `call` is the line of the `tape`, and `src` that
     of the program. `rounds` says in which round of which loops, the outermost first. `is_cotangent`
     tells whether it belongs to the reverse half.
     """
@@ -101,6 +101,14 @@ class Finding:
         return "\n".join(rows)
 
 
+def _shown(x: Any) -> Any:
+    """A value for a hook, which the tape goes on with."""
+    if isinstance(x, np.ndarray):
+        x = x.view()
+        x.flags.writeable = False
+    return x
+
+
 def raise_if_not_finite(found: Finding) -> None:
     """The hook of `debug=True`."""
     if not found.is_finite:
@@ -154,7 +162,7 @@ class Watch:
             for out, x in zip(call.outs, map(_alone, outs), strict=True):
                 env[out] = x
                 if self.every or (_is_new(call) and out not in inner):
-                    self.hook(Finding(call, tape, x, xs, rounds))
+                    self.hook(Finding(call, tape, _shown(x), tuple(map(_shown, xs)), rounds))
                 check(out)
         return [value_of(x) for x in tape.outputs]
 

@@ -107,7 +107,7 @@ def from_json(text: str) -> Tape:
         fields["into"] = tuple(map(tuple, fields["into"]))
         fields.update(names=tuple(fields["names"]), output_names=tuple(fields["output_names"]))
         return replace(tape, name=found["name"], **fields)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, TapeError):
             raise
         raise TapeError(
@@ -127,9 +127,12 @@ def _notes(tape: Tape) -> Iterator[Any]:
 
 def _with_notes(tape: Tape, notes: Iterator[Any]) -> Tape:
     """The tape with the next notes, in the same order."""
-    mine = iter([(src and Source(*src), why) for src, why in next(notes)])
-    calls = [replace(c, src=src, reason=why) for c, (src, why) in zip(tape.calls, mine)]  # noqa: B905
-    guards = [replace(g, src=src, what=why) for g, (src, why) in zip(tape.guards, mine)]  # noqa: B905
+    mine = [(src and Source(*src), why) for src, why in next(notes, ())]
+    first = len(tape.calls)
+    of_calls = zip(tape.calls, mine[:first], strict=True)
+    of_guards = zip(tape.guards, mine[first:], strict=True)
+    calls = [replace(c, src=src, reason=why) for c, (src, why) in of_calls]
+    guards = [replace(g, src=src, what=why) for g, (src, why) in of_guards]
     for k, call in enumerate(calls):
         if held := call.primitive.tapes:
             inner = [_with_notes(each, notes) for each in held]
