@@ -1611,6 +1611,54 @@ def test_a_callback_that_reaches_what_the_call_creates():
             grad(f)(1.0)
 
 
+calls = 0
+
+
+def test_a_callback_that_uses_what_the_function_sets():
+    """a function that `debug.callback` calls has in it the name of an attribute, a variable or an
+    item of a dict that the traced function sets -> an error"""
+    state, table, told, number = Settings(), {"n": 0}, [], 0
+    state.n, state.other = 0, 0
+
+    def attribute(x):
+        state.n += 1
+        debug.callback(lambda v: told.append(state.n), x)
+        return x
+
+    def item(x):
+        table["n"] += 1
+        debug.callback(lambda v: told.append(table["n"]), x)
+        return x
+
+    def variable(x):
+        global calls
+        calls += 1
+        debug.callback(lambda v: told.append(calls), x)
+        return x
+
+    def outer(x):
+        nonlocal number
+        number += 1
+        debug.callback(lambda v: told.append(number), x)
+        return x
+
+    for f in (attribute, item, variable, outer):
+        with pytest.raises(
+            UnsupportedError, match=r"is set .* that tapegrad\.debug calls has this"
+        ):
+            grad(f)(1.0)
+    assert state.n == table["n"] == calls == number == 0
+
+    def others(x):
+        state.other += 1
+        debug.callback(lambda v: told.append(state.n), x)
+        return x
+
+    df = grad(others)
+    told.clear()
+    assert [df(1.0), df(2.0)] == [1.0, 1.0] and told == [0, 0] and state.other == 2
+
+
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_variables_of_a_callback(mode):
     """a function that `debug.callback` calls reads a variable that the function sets again later

@@ -136,6 +136,7 @@ class Observer(Notes):
         check_done(self)
         for variable in +self.in_context:  # a context variable that stays set
             self.reads.lost(variable.name)
+        self.refused = self.refused or self.reads.used_and_written(self.label)
         if self.refused is not None:
             self.put_back()
             raise self.refused
@@ -437,7 +438,7 @@ def note_told(f: Any) -> None:
     object; and what is read from now on, which it may change."""
     here = following.observer
     if here is not None:
-        here.reads.told()
+        here.reads.told(f)
         for x in (f, getattr(f, "__self__", None)):
             here.reads.pin(x)
 
