@@ -30,8 +30,8 @@ class Finding:
     """A value that a call of a tape has just computed.
 
     `value` and `operands` are numbers, and arrays that can't be written to; `call` is the line of
-    the `tape`, and `src` that of the program. `rounds` says in which round of which loops, the outermost first. `is_cotangent`
-    tells whether it belongs to the reverse half.
+    the `tape`, and `src` that of the program. `rounds` says in which round of which loops, the
+    outermost first. `is_cotangent` tells whether it belongs to the reverse half.
     """
 
     call: Call
