@@ -1,7 +1,5 @@
-"""Handlers of Python's instructions: what each reads, writes and calls.
-
-Each function handles one kind for the activation `a`. It may return a recorder of the result.
-"""
+"""Handlers of Python's instructions: what each reads, writes and calls. Each function handles one
+kind of instruction for the activation `a`, and may return a recorder of the result."""
 
 from __future__ import annotations
 
@@ -85,9 +83,9 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     a.o.kind(x)
     place = functools.partial(a.o.reads.place, x)
     found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
+    a.o.reads.given = None if found is None else (id(x), ("attr", name))
     if found is not None:
         a.o.asked.pop((id(x), name), None)  # each look-up is replaced by the input
-    a.o.reads.given = (id(x), ("attr", name)) if found is not None else None
     a.o.lookups.by_user = a.users
     if found is None or type(x) is not type:  # else the attribute is the class's own
         a.o.lookups.attribute(x, name)
