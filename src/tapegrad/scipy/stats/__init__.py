@@ -1,6 +1,6 @@
-"""What answers the functions and distributions of scipy.stats.
+"""Traceable versions of scipy.stats.
 
-Distributions of one number are tables of formulas (`real_line.py`, ...), and `laws.py` says what
+Distributions of one variable are tables of formulas (`real_line.py`, ...). `laws.py` holds what
 all of them have in common.
 """
 

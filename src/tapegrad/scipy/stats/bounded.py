@@ -34,7 +34,7 @@ law(
     ppf=lambda q: q,
 )
 
-# ---- beta, and what is made of it
+# ---- beta, and distributions derived from it
 
 
 def _beta_entropy(a: Any, b: Any) -> Any:
@@ -99,8 +99,8 @@ law(
 
 
 def _less_its_sine(t: Any) -> Any:
-    """t - sin(t); for small t by its series, since the difference loses all digits. So does its
-    slope 1 - cos(t), if that isn't written as a square."""
+    """t - sin(t), for small t by its series, since the difference would lose all digits. The slope
+    1 - cos(t) is written as a square for the same reason."""
     small = np.abs(t) < 0.5
     near, series = where(small, t, 0.0), 1.0
     for k in (15, 13, 11, 9, 7, 5):
@@ -149,7 +149,7 @@ law(
 
 
 def _triang(x: Any, c: Any, rising: Any, falling: Any) -> Any:
-    """Up to c a formula of x / c, from there on one of (1 - x) / (1 - c): both are 1 at the top."""
+    """A formula of x / c below c, and one of (1 - x) / (1 - c) from c on: both are 1 at the top."""
     up = both(x < c) if not isinstance(c, float) or c > 0 else False
     left = where(c > 0, c, 1.0)
     right = where(c < 1, 1 - c, 1.0)
@@ -214,7 +214,7 @@ law(
 
 
 def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
-    """kappa (cos(x) - 1), which is -2 kappa sin(x / 2)^2, and the scaled Bessel function: neither
+    """kappa (cos(x) - 1) as -2 kappa sin(x / 2)^2, with the scaled Bessel function: neither
     overflows."""
     half = np.sin(x * 0.5)
     return -2 * kappa * (half * half) - LOG_2PI - np.log(sc.i0e(kappa))
@@ -225,10 +225,10 @@ MANY = 50.0  # from this concentration on it is SciPy's approximation
 
 
 def _vonmises_cdf(x: Any, kappa: Any) -> Any:
-    """The density's Fourier series, integrated: 1/2 + x / 2 pi, and the sum of
-    I_n(k) / I_0(k) sin(n x) / (n pi) (Mardia and Jupp, Directional Statistics, 2000, 3.5.37), a
-    turn for a turn; towards the ends, where nothing would be left of that, by quadrature. SciPy has
-    that of b sin(x / 2), a normal number, of large concentrations."""
+    """The integral of the density's Fourier series: 1/2 + x / 2 pi plus the sum of I_n(k) / I_0(k)
+    sin(n x) / (n pi) (Mardia and Jupp, Directional Statistics, 2000, 3.5.37). Whole turns are
+    added back. Towards the ends, where the series would cancel, it is a quadrature. For
+    concentrations from `MANY` on it is SciPy's approximation: b sin(x / 2) is a normal variable."""
     turns = np.round(x / (2 * np.pi))
     x = x - turns * (2 * np.pi)
     few = kappa < MANY
@@ -260,7 +260,8 @@ for _name in ("vonmises", "vonmises_line"):
 
 
 def _argus_log_m(t: Any) -> Any:
-    """log of Kummer's M(1, 5/2, t): P(3/2, t) is t^(3/2) exp(-t) M(1, 5/2, t) / Gamma(5/2)."""
+    """The logarithm of Kummer's M(1, 5/2, t), by P(3/2, t) = t^(3/2) exp(-t) M(1, 5/2, t) /
+    Gamma(5/2)."""
     small = t < 1.0
     near = np.log(sc.hyp1f1(1.0, 2.5, where(small, t, 0.0)))
     t = where(small, 1.0, t)
@@ -274,8 +275,8 @@ def _argus_exponent(x: Any, chi: Any) -> Any:
 
 
 def _argus_sides(x: Any, chi: Any) -> tuple[Any, Any]:
-    """F by quadrature where t x^2 and x are small, and P(3/2, t (1 - x^2)) / P(3/2, t), the rest of
-    it: each keeps its digits where it is the smaller one."""
+    """F(x) and 1 - F(x), where 1 - F(x) = P(3/2, t (1 - x^2)) / P(3/2, t). Where t x^2 and x are
+    small, F is a quadrature. Each keeps its digits where it is the smaller one."""
     t = 0.5 * chi * chi
     inner = both(x < 0.8, t * (x * x) < 1.0)
     y, s = where(inner, x, 0.5), where(inner, t, 1.0)

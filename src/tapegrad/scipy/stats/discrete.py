@@ -1,7 +1,7 @@
 """Distributions of integers.
 
 Formulas are those of Johnson, Kemp and Kotz, Univariate Discrete Distributions (2005), in SciPy's
-parameters. A mass function has no slope along k: what is floored has derivative 0.
+parameters. A mass function has no slope along k: k is floored, and the derivative of floor is 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import scipy.special as sc
 from tapegrad.scipy.stats.formulas import gammaln, rising, split, where, zeta
 from tapegrad.scipy.stats.laws import law
 
-# ---- binomial, and what is made of it
+# ---- binomial, and distributions derived from it
 
 
 def _binom_logpmf(k: Any, n: Any, p: Any) -> Any:

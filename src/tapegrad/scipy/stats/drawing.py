@@ -1,9 +1,9 @@
 """Random numbers of SciPy's distributions.
 
-They are drawn as SciPy does, by the same calls of the generator, so the numbers are SciPy's; each
-call of a gradient draws anew (`tracing/frontend/python/draws.py`). A location and a scale move what
-was drawn, and so does a shape where SciPy's algorithm is a formula in it; else a traced one is
-refused there.
+They are drawn by the same calls of the generator as in SciPy, so the numbers are SciPy's; each
+call of a gradient draws again (`tracing/frontend/python/draws.py`). Derivatives along the location
+and the scale are exact. Derivatives along a shape exist where SciPy's algorithm is a formula in
+it; elsewhere a traced shape is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tapegrad.scipy.stats.others import instance
 
 
 class Stream:
-    """A generator whose draws are followed."""
+    """A generator whose draws are recorded."""
 
     def __init__(self, generator: Any) -> None:
         self._generator = generator
@@ -49,7 +49,7 @@ class Stream:
 
 
 def _stream(dist: Any, random_state: Any) -> Stream:
-    """The generator that SciPy would draw from."""
+    """The generator from which SciPy would draw."""
     if isinstance(random_state, Stream):  # of a distribution that is drawn by another one
         return random_state
     if random_state is not None:
@@ -60,15 +60,15 @@ def _stream(dist: Any, random_state: Any) -> Stream:
     return Stream(dist._random_state)
 
 
-# Those whose own code draws numbers, and computes what it returns of them by a formula.
+# Distributions whose `_rvs` draws from the generator and then applies a formula of the shapes.
 _BY_FORMULA = """uniform beta gamma erlang chi2 chi gengamma nakagami maxwell rayleigh halfnorm
     foldnorm lognorm gibrat expon norm t laplace logistic skewnorm exponnorm loggamma f binom
     bernoulli nbinom poisson geom logser zipf"""
 
 
 def _formula(dist: Any) -> Callable[..., Any] | None:
-    """What numbers of the standard form are drawn by: quantiles of uniform ones, where SciPy has
-    nothing better."""
+    """The function that draws standardized numbers, `f(rng, size, *shapes)`; None if there is
+    none. Where SciPy has no better algorithm, it is `ppf` of uniform numbers."""
     law: Law = law_of(dist, "rvs")
     if law.name in _BY_FORMULA.split():
         drawn = instance(dist)._rvs
@@ -111,7 +111,7 @@ def _rvs(dist: Any, *args: Any, **kwds: Any) -> Any:
 
 
 def _leading(x: Any) -> Any:
-    """Without axes of length 1 before the others, as SciPy takes parameters."""
+    """A parameter without its leading axes of length 1, as SciPy takes it."""
     x = x if isinstance(x, Tracer) else np.asarray(x)
     while x.ndim and x.shape[0] == 1:
         x = x[0]
@@ -155,7 +155,7 @@ def _answer(cls: Any) -> None:
 
 
 def _declare(cls: Any, answer: Any) -> None:
-    """Draws note the state of their generator."""
+    """Declare `rvs`. A draw reads and changes the generator's state, so its class is noted."""
     declare_method(cls, "rvs", answer, always=True)
     answer.notes = (cls, *randomness.kinds())
 
@@ -164,7 +164,7 @@ _GENERIC = (theirs.rv_generic.rvs, stats.rv_discrete.rvs)
 
 
 def _of_frozen(self: Any, size: Any = None, random_state: Any = None) -> Any:
-    """The method of frozen distributions, SciPy's and ours."""
+    """`rvs` of frozen distributions, SciPy's and ours."""
     if isinstance(self, Frozen):
         return _rvs(self.dist, *self.args, **self.kwds, size=size, random_state=random_state)
     args, kwds, done = parameters_of(self)

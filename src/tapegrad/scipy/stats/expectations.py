@@ -1,7 +1,8 @@
 """Expectations: `dist.expect(f)`, of SciPy's distributions and frozen ones.
 
-Of a continuous one it is the integral of f times the density, in SciPy's three ranges, by `quad`;
-of a discrete one the sum over those numbers that matter (`sums.py`).
+For a continuous distribution it is the integral of f times the density, by `quad` over SciPy's
+three ranges; for a discrete one it is the sum over the numbers whose probability isn't negligible
+(`sums.py`).
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ def _integral(of: Located, f: Any, lb: Any, ub: Any, conditional: bool, options:
 
 
 def _end(of: Located, z: Any) -> Any:
-    """An end of the support, which is plain where it doesn't move."""
+    """An end of the support, x = z scale + loc. An end that doesn't depend on the scale isn't
+    traced through it."""
     still = not isinstance(z, Tracer) and (np.isinf(z) or z == 0.0)
     return (z if np.isinf(z) else of.loc) if still else z * of.scale + of.loc
 
 
 def _given(x: Any) -> Any:
-    """A bound; None for one that is infinite."""
+    """A bound, or None if it is infinite."""
     return None if x is None or (not isinstance(x, Tracer) and np.isinf(x)) else x
 
 
@@ -84,7 +86,7 @@ def expected(
     conditional: bool = False,
     **options: Any,
 ) -> Any:
-    """What `expect` gives; None if nothing of it is traced."""
+    """The result of `expect`, or None if neither the parameters nor `func` are traced."""
     others = [*args, loc, scale, *([] if lb is None else [lb]), *([] if ub is None else [ub])]
     if not any_traced(others):
         start = float(dist.median(*args, loc=loc))

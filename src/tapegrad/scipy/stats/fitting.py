@@ -1,8 +1,8 @@
 """Parameters that are fitted to data: `dist.fit(data)`.
 
-Distributions with a formula or an equation of their own for this have it in SciPy's code, which is
-run on traced values. For others SciPy looks for the least -sum(log(pdf(data))), and what it finds
-is differentiated as a zero of that sum's slope.
+Where SciPy has a formula or an equation for a distribution, its code is run on traced values. For
+other distributions SciPy minimizes -sum(log(pdf(data))). The minimum is differentiated as a zero
+of the gradient of that sum.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ WHY = (
 
 
 def _names(dist: Any) -> list[set[str]]:
-    """How each parameter may be fixed."""
+    """For each parameter, the keywords that fix it."""
     shapes = (dist.shapes or "").replace(",", " ").split()
     fixed = [{f"f{k}", f"f{name}", f"fix_{name}"} for k, name in enumerate(shapes)]
     return [*fixed, {"floc"}, {"fscale"}]
 
 
 def _most_likely(made: Any, data: Any, *args: Any, **kwds: Any) -> Any:
-    """SciPy's search, of which each step is a plain one."""
+    """SciPy's search for the maximum of the likelihood. It runs on plain values; the result is
+    differentiated implicitly."""
     dist, data = made.theirs, np.ravel(data)
     keys = [next(iter(names & kwds.keys()), None) for names in _names(dist)]
     free = [k for k, key in enumerate(keys) if key is None]

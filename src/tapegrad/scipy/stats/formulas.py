@@ -1,6 +1,5 @@
-"""What formulas of several laws are made of: constants and functions, logarithms whose derivatives
-keep their digits, and laws by what they are of others.
-"""
+"""Parts of formulas that several laws share: constants, functions, logarithms whose derivatives
+keep their digits, and laws defined by a relation to other laws."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def norm_pdf(x: Any) -> Any:
 
 
 def gammaln(x: Any) -> Any:
-    """log(Gamma(x)) of what the domains of shapes and the support let be positive only."""
+    """log(Gamma(x)) for positive x: the domains of shapes and the support exclude other values."""
     return recorded(x, gammaln_of_positive, x) if isinstance(x, Tracer) else sc.gammaln(x)
 
 
@@ -38,7 +37,8 @@ def zeta(s: Any) -> Any:
 
 
 def with_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
-    """A function of numbers, each with its slope: that of the formula would lose digits."""
+    """`value` with a stated slope along each variable: the slope by the chain rule would lose
+    digits."""
     traced = [(x, slope) for x, slope in slopes if isinstance(x, Tracer)]
     if not traced:
         return value
@@ -50,7 +50,8 @@ where = choose  # as formulas call it
 
 
 def integral(f: Formula, x: Any, count: int) -> Any:
-    """That of f from 0 to x, by a quadrature of so many points: nothing cancels of a positive f."""
+    """The integral of `f` from 0 to x, by Gauss-Legendre quadrature with `count` points. With a
+    positive f nothing cancels."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     shape = (-1,) + (1,) * np.ndim(x)
     at = (0.5 + 0.5 * nodes).reshape(shape) * x
@@ -58,7 +59,8 @@ def integral(f: Formula, x: Any, count: int) -> Any:
 
 
 def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> Any:
-    """`one(x)` where the condition holds, else `other(x)`. Each gets `safe` elsewhere."""
+    """`one(x)` where the condition holds, else `other(x)`. Each formula is computed at `safe`
+    where the other one is chosen."""
     if not varies(condition):
         return one(x) if condition else other(x)
     return np.where(
@@ -67,8 +69,8 @@ def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> 
 
 
 def share_of_power(x: Any, b: Any, u: Any, upper: bool) -> Any:
-    """P(1 / b, u), u = x^b, or what it lacks: the slope along x is the density, a number at 0, of
-    whose slope the chain rule would leave nothing there."""
+    """P(1 / b, u), u = x^b, or 1 - P if `upper`. The slope along x is stated as the density, which
+    is finite at 0: the second derivative by the chain rule would cancel there."""
     value = (sc.gammaincc if upper else sc.gammainc)(1.0 / b, u)
     if not (isinstance(x, Tracer) or isinstance(b, Tracer)):
         return value
@@ -82,7 +84,7 @@ def share_of_power(x: Any, b: Any, u: Any, upper: bool) -> Any:
     return with_slopes(value, (x, sign * density), (b, sign * along_b))
 
 
-# ---- logarithms that keep their digits, also those of second derivatives
+# ---- logarithms that keep their digits, also in second derivatives
 
 
 def log_complement(h: Any, log_h: Any) -> Any:
@@ -98,7 +100,7 @@ def log_expm1(y: Any, log_y: Any) -> Any:
 
 
 def log_size(x: Any) -> Any:
-    """log(x), x >= 0: without a warning at 0."""
+    """log(x) for x >= 0, without a warning at 0."""
     nothing = x == 0
     return where(nothing, -np.inf, np.log(where(nothing, 1.0, x)))
 
@@ -111,7 +113,7 @@ def log_ratio(x: Any, a: Any) -> Any:
 
 
 def log_softplus(y: Any) -> Any:
-    """log(log(1 + exp(y))), which is nearly y left of 0."""
+    """log(log(1 + exp(y))), which approaches y for y < 0."""
     small = y < 0
     near = where(small, y, 0.0) + np.log(log1p_over(1.0, np.exp(where(small, y, 0.0))))
     return where(small, near, np.log(-sc.log_expit(-where(small, 0.0, y))))
@@ -119,7 +121,7 @@ def log_softplus(y: Any) -> Any:
 
 def log1p_over(x: Any, c: Any) -> Any:
     """log(1 + c x) / c, which is x for c = 0. For small t = c x it is the series x (1 - t / 2 +
-    t^2 / 3 - ...): of the derivatives of the quotient nothing would be left there."""
+    t^2 / 3 - ...), since the derivatives of the quotient would lose all digits."""
     t = c * where(both(c == 0, np.isinf(x)), 0.0, x)
     small = np.abs(t) < 0.1
     near, series = where(small, t, 0.0), 0.0
@@ -129,22 +131,21 @@ def log1p_over(x: Any, c: Any) -> Any:
 
 
 def expm1_over(x: Any, c: Any) -> Any:
-    """(exp(c x) - 1) / c, likewise."""
+    """(exp(c x) - 1) / c, which is x for c = 0."""
     return x * sc.exprel(c * x)
 
 
-# ---- densities of two factors, laws of exponential numbers, and mirror images
-#
-# Nothing cancels in their formulas, at both ends. h is given with log(h): where h is next to 0
-# nothing would be left of second derivatives of the quotient h' / h.
+# ---- densities as products, laws of exponential variables, and reflections Nothing cancels in
+# these formulas, at either end of the support. h is passed with log(h): near h = 0 the second
+# derivatives of the quotient h' / h would cancel.
 
 SIDES = {"cdf": "sf", "logcdf": "logsf", "ppf": "isf"}
 OTHER = SIDES | {other: side for side, other in SIDES.items()}
 
 
 def product(exponent: Formula, *factors: Formula) -> dict[str, Any]:
-    """The density of some factors times exp(exponent). Of exp(log(factor) + exponent) nothing would
-    be left of a second derivative where the density is nearly a straight line."""
+    """The density exp(exponent) times the factors. As exp(log(factor) + exponent) its second
+    derivative would cancel where the density is nearly a straight line."""
 
     def pdf(*xs: Any) -> Any:
         found = np.exp(exponent(*xs))
@@ -162,12 +163,11 @@ def product(exponent: Formula, *factors: Formula) -> dict[str, Any]:
 
 
 def rising(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, Any]:
-    """A law of which h(X) is a standard exponential number, where h rises: 1 - F(z) = exp(-h(z)).
+    """The law for which h(X) is a standard exponential variable and h rises: 1 - F(z) =
+    exp(-h(z)).
 
-    Parameters
-    ----------
-    h, log_h : of z and the shapes.
-    at : of a value of h, its logarithm and the shapes, the z.
+    Parameters ---------- h, log_h : functions of z and the shapes. at : the inverse of h: z from
+    the value of h, its logarithm and the shapes.
     """
 
     def found(h: Any, *shapes: Any) -> Any:
@@ -186,13 +186,13 @@ def rising(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, A
 
 
 def falling(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, Any]:
-    """Likewise, where h falls: F(z) = exp(-h(z))."""
+    """The law for which h(X) is a standard exponential variable and h falls: F(z) = exp(-h(z))."""
     return {OTHER[name]: formula for name, formula in rising(h, log_h, at).items()}
 
 
 def of_sides(sides: Callable[..., tuple[Any, Any]]) -> dict[str, Any]:
-    """A law with two formulas: F and 1 - F keep their digits where each is the smaller one. The
-    other one is 1 less that, and so are its slopes."""
+    """The law whose `sides` compute F and 1 - F. Each keeps its digits where it is the smaller
+    one; the larger one, with its slopes, is 1 minus the smaller one."""
 
     def side(number: int) -> Formula:
         def probability(*xs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Distributions on the positive numbers, and on others that are bounded on one side.
+"""Distributions on the positive numbers, and on other half lines.
 
 Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
 1995), in SciPy's parameters.
@@ -38,7 +38,7 @@ from tapegrad.scipy.stats.laws import both, law
 SQRT_2 = float(np.sqrt(2.0))
 
 
-# ---- gamma, and what is made of it
+# ---- gamma, and distributions derived from it
 
 
 _GAMMA: dict[str, Any] = {
@@ -107,8 +107,8 @@ law(
 
 
 def _nakagami_share(upper: bool) -> Any:
-    """P(nu, nu x^2), or what it lacks. Along nu it is nearly flat, where both operands' slopes are
-    not: so its slope is that at a fixed ratio of them."""
+    """P(nu, nu x^2), or 1 - P if `upper`. The slopes along the two operands nearly cancel in the
+    slope along nu, so that slope is computed at a fixed ratio of the operands."""
 
     def share(x: Any, nu: Any) -> Any:
         u = nu * (x * x)
@@ -158,8 +158,8 @@ law(
 
 
 def _rice_factor(x: Any, b: Any) -> tuple[Any, Any]:
-    """I_0(t) exp(-(x^2 + b^2) / 2), t = x b, as the exponent of a factor, and the other. Of large
-    t it is scaled, so nothing overflows; of small t nothing would be left of what is odd in x."""
+    """The exponent and the other factor of I_0(t) exp(-(x^2 + b^2) / 2), t = x b. For large t I_0
+    is scaled, so nothing overflows; for small t it isn't, since terms odd in x would cancel."""
     small, d = x * b < 1.0, x - b
     near = sc.i0(where(small, x * b, 0.0))
     far = sc.i0e(where(small, 1.0, x * b))
@@ -184,7 +184,7 @@ law(
     ppf=lambda q, b: np.sqrt(sc.chndtrix(q, 2.0, b * b)),
 )
 
-# ---- the normal distribution folded, and of logarithms
+# ---- the folded normal and the lognormal distribution
 
 law(
     "halfnorm",
@@ -197,8 +197,8 @@ law(
 
 
 def _both_sides(x: Any, c: Any, sign: float) -> Any:
-    """The normal density at x + c, plus or minus that at x - c: of small x c by 2 cosh(x c), or
-    2 sinh(x c), since nothing would be left of what is odd in x."""
+    """The normal density at x + c plus or minus that at x - c. For small x c it is computed by 2
+    cosh(x c) or 2 sinh(x c), since terms odd in x would cancel."""
     small = x * c < 1.0
     t = where(small, x * c, 0.0)
     level = np.sqrt(2 / np.pi) * np.exp(-0.5 * (x * x + c * c))
@@ -249,8 +249,8 @@ law("gibrat", **_lognorm(lambda: 1.0))
 
 
 def _invgauss_logs(sign: float) -> Any:
-    """The logarithm of the distribution function (Giner and Smyth, 2016, statmod): of two terms,
-    of which one is small."""
+    """The logarithm of F or 1 - F as a sum of two terms, of which one is small (Giner and Smyth,
+    2016, statmod)."""
 
     def formula(x: Any, mu: Any) -> Any:
         root = 1 / np.sqrt(x)
@@ -294,7 +294,7 @@ law("levy_l", **mirrored(_LEVY))
 
 
 def _alpha_sides(x: Any, a: Any) -> tuple[Any, Any]:
-    """Phi(a - 1 / x) / Phi(a), and what it lacks, far out by quadrature."""
+    """Phi(a - 1 / x) / Phi(a), and 1 minus it, for large x by quadrature."""
     log_all = sc.log_ndtr(a)
     below = np.exp(sc.log_ndtr(a - 1.0 / x) - log_all)
     far = where(a > 1, a, 1.0) < 2.0 * x
@@ -343,7 +343,7 @@ def _exponweib_power(u: Any, a: Any) -> Any:
 
 
 def _exponweib_loglog(x: Any, a: Any, c: Any) -> Any:
-    """log(-a log(1 - exp(-u))), which for large u is nearly log(a) - u."""
+    """log(-a log(1 - exp(-u))), which approaches log(a) - u for large u."""
     u = x**c
     large = u > 1.0
     near = np.log(-_exponweib_log(where(large, 1.0, x), a, c))
@@ -392,7 +392,7 @@ law(
 
 
 def _less_than_1(t: Any) -> Any:
-    """1 - (1 - exp(-t)) / t, of which for small t nothing would be left."""
+    """1 - (1 - exp(-t)) / t, for small t by its series, since the difference would cancel."""
     small = t < 0.5
     near, series = where(small, t, 0.0), 0.0
     for n in range(15, 1, -1):
@@ -405,7 +405,8 @@ def _genexpon_rate(x: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _genexpon_h(x: Any, a: Any, b: Any, c: Any) -> Any:
-    """The rate, from 0 to x: a x + b (x - (1 - exp(-c x)) / c). Far out it is nearly a line."""
+    """The integral of the rate from 0 to x: a x + b (x - (1 - exp(-c x)) / c). For large x it is
+    nearly linear."""
     t = c * x
     square = -2 * sc.gammainc(3.0, t) / c**3
     along = with_slopes(sc.gammainc(2.0, t) / (c * c), (x, x * np.exp(-t)), (c, square))
@@ -458,7 +459,7 @@ def _genhalflogistic_at(x: Any, c: Any) -> Any:
 
 
 def _genhalflogistic_logpdf(x: Any, c: Any) -> Any:
-    """At the end of the support only that of c = 1 has a density that is a number."""
+    """The log density. At the end of the support it is finite only for c = 1."""
     at_end = c * x == 1
     y = _genhalflogistic_at(where(at_end, 0.0, x), c)
     end = where(c == 1, LOG_2, where(c > 1, np.inf, -np.inf))

@@ -1,6 +1,6 @@
-"""Distributions of vectors and of matrices: their methods, and frozen ones.
+"""Distributions of vectors and matrices: their methods, and frozen ones.
 
-Each is a table of formulas by the names of SciPy's methods, with its parameters.
+Each distribution is a table: the name of SciPy's method -> a formula of the parameters.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _OF_FROZEN = {  # where SciPy's frozen ones keep their parameters
 
 
 def _given(args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Operands; what is in an array may change, so it is traced, too."""
+    """The operands. Arrays are traced too, since their elements may change between calls."""
     args = [stacked(x) for x in args]
     kwargs = {key: stacked(x) for key, x in kwargs.items()}
     every = (*args, *kwargs.values())
@@ -136,7 +136,7 @@ def _declare(name: str, table: Table) -> None:
 
 
 def _methods(cls: Any) -> list[str]:
-    """The names of a class's own methods."""
+    """The names of the public methods that a class defines itself."""
     if cls is None:
         return []
     return [name for name, x in vars(cls).items() if name[0] != "_" and inspect.isfunction(x)]
@@ -172,8 +172,8 @@ def _refusal(original: Any, name: str) -> Callable[..., Any]:
 
 
 class FrozenJoint(Carrier):
-    """A distribution of vectors with traced parameters: what SciPy's frozen one is for plain ones.
-    Its methods are those of the table."""
+    """A frozen distribution of vectors or matrices with traced parameters. Its methods are those
+    of the table."""
 
     def __init__(self, name: str, parameters: dict[str, Any]) -> None:
         self._name, self._parameters = name, parameters
@@ -250,7 +250,7 @@ def _answer_frozen(name: str, original: Any, formula: Callable[..., Any]) -> Cal
 
 
 def _of_normal(frozen: Any, x: Any) -> Any:
-    """The logarithm of SciPy's frozen normal distribution, which has factored its matrix."""
+    """The log density by SciPy's frozen normal distribution, which holds the factored matrix."""
     read(frozen, "dim", "cov_object")
     of = frozen.cov_object
     read(of, "_rank")

@@ -1,9 +1,10 @@
-"""Densities that are estimated from points: scipy.stats.gaussian_kde.
+"""Kernel density estimates: scipy.stats.gaussian_kde.
 
 The density at x is the sum over the points x_i, with weights w_i that add up to 1, of the normal
-density of x - x_i, whose covariance is that of the points, times the square of a factor (Scott,
-"Multivariate Density Estimation", 1992; Silverman, "Density Estimation", 1986). With traced points
-or weights it is an object of ours; one of SciPy's is read at traced places.
+density of x - x_i. The covariance of that normal density is the covariance of the points times the
+square of a factor (Scott, "Multivariate Density Estimation", 1992; Silverman, "Density
+Estimation", 1986). With traced points or weights the estimate is an object of ours. SciPy's own
+object can be evaluated at traced points.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ HOME = "scipy.stats"
 
 
 class Kernels(Carrier):
-    """A gaussian_kde, whose `factor` and root of the covariance are known; columns are points."""
+    """A gaussian_kde with a known `factor` and Cholesky factor of the covariance. The columns of
+    `dataset` are points."""
 
     def __init__(self, dataset: Any, weights: Any) -> None:
         self.dataset, self.weights = dataset, weights
@@ -66,8 +68,8 @@ class Kernels(Carrier):
         return (self.neff * (self.d + 2) / 4) ** (-1 / (self.d + 4))
 
     def _energies(self, points: Any) -> tuple[Any, Any]:
-        """Half the squared distances of points, along the first axis, to those of the kernels, and
-        the logarithm of the root of det(2 pi covariance)."""
+        """Half the squared distances between `points`, along the first axis, and the kernels'
+        centres, and log(sqrt(det(2 pi covariance)))."""
         points = np.atleast_2d(points)
         if np.shape(points)[0] != self.d:
             if np.shape(points) != (1, self.d):
@@ -126,7 +128,7 @@ def gaussian_kde(dataset: Any, bw_method: Any = None, weights: Any = None) -> An
     return made
 
 
-# ---- SciPy's own, at traced places
+# ---- SciPy's own objects, evaluated at traced points
 
 
 def _of_theirs(kde: Any) -> Kernels:

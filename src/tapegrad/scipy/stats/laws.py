@@ -1,16 +1,16 @@
-"""Distributions of one number: formulas of the standard form, and what location, scale, support and
-bad parameters make of them.
+"""Distributions of one variable: formulas of the standard form, and the effects of location,
+scale, support and invalid parameters.
 
-A law is declared once, by formulas in z = (x - loc) / scale and its shape parameters. Everything
-else is the same for all of them, as in SciPy's `rv_continuous` and `rv_discrete`:
+A law is declared once, by formulas in z = (x - loc) / scale and its shape parameters. The rest is
+the same for all laws, as in SciPy's `rv_continuous` and `rv_discrete`:
 
-- Outside of the support the density is 0. The formula gets a point within there, so that its slope
-  is finite, and is chosen away: a derivative is 0 there, and never NaN.
-- Parameters out of their domain make z NaN, and so the result, as SciPy says.
+- Outside of the support the density is 0. There the formula is evaluated at a point within the
+  support, so that its slope is finite, and its value isn't chosen: the derivative is 0, never NaN.
+- Parameters outside their domain make z NaN, and so the result, as in SciPy.
 - z and the parameters are float64, as in SciPy.
 
-A formula is in terms of NumPy's functions and ufuncs of scipy.special, which work on traced values
-and on plain numbers. Its constants are computed once.
+A formula uses NumPy's functions and ufuncs of scipy.special, which work on traced values and on
+plain numbers. Its constants are computed once.
 """
 
 from __future__ import annotations
@@ -40,23 +40,24 @@ Formula = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Law:
-    """The standard form of a distribution. Formulas of z come before its shape parameters; of
-    those that are None, some follow from others, as in SciPy.
+    """The standard form of a distribution.
 
-    Parameters
-    ----------
-    logpdf, pdf, cdf, sf, logcdf, logsf : formulas of z and the shapes; of a discrete distribution
-        `logpdf` and `pdf` are the mass function.
-    ppf, isf : formulas of a probability and the shapes.
-    mean, var, skew, kurtosis, entropy : formulas of the shapes: without them, SciPy's own.
-    valid, support : which shapes are in their domain, and the ends of the support, of the shapes:
-        without them, what SciPy says.
-    within : a point of the support where the formulas are smooth, of the shapes.
-    open : whether the ends aren't part of the support of the density.
-    finite : whether the formulas aren't for infinite z.
-    inside : whether those of probabilities aren't for the ends of the support, even where that of
-        the density is.
-    even : whether -X has the same law: of either side the formulas tell the other one's.
+    A formula takes z or a probability first, then the shape parameters. Some formulas that are
+    None are derived from others, as in SciPy.
+
+    Parameters ---------- logpdf, pdf, cdf, sf, logcdf, logsf : formulas of z and the shapes; for a
+    discrete distribution
+      `logpdf` and `pdf` are the mass function.
+    ppf, isf : formulas of a probability and the shapes. mean, var, skew, kurtosis, entropy :
+    formulas of the shapes. Default: SciPy's own. valid, support : functions of the shapes: whether
+    they are in their domain, and the ends of the
+      support. Default: SciPy's own.
+    within : a function of the shapes: a point of the support where the formulas are smooth. open :
+    whether the density's support excludes its ends. finite : whether the formulas are wrong for
+    infinite z. inside : whether the formulas of probabilities are wrong at the ends of the
+    support, even where
+      the density's formula is right.
+    even : whether -X has the same law: a formula of one side then serves the other side.
     """
 
     name: str
@@ -92,13 +93,14 @@ _laws: dict[Any, Law] = {}  # by what they are known by in SciPy
 
 
 def _key(dist: Any) -> Any:
-    """What says which distribution it is: another one may be made of the same class."""
+    """The key of a distribution in the table: its class alone isn't enough, since several
+    distributions may be instances of one class."""
     return type(dist), float(dist.a), float(dist.b), np.isnan(dist.badvalue)
 
 
 def law(name: str, *own: str, **formulas: Any) -> None:
-    """Declare the formulas of SciPy's distribution of this name, if this SciPy has it, beside those
-    of its `own` class that stay."""
+    """Declare the formulas of SciPy's distribution `name`, if this version of SciPy has it. The
+    methods named in `own` keep the formulas of SciPy's class."""
     dist = getattr(stats, name, None)
     if dist is not None:
         said = moments_of(dist, formulas) | domain_of(dist)
@@ -116,7 +118,7 @@ def laws() -> list[Law]:
 
 
 def law_of(dist: Any, method: str) -> Law:
-    """The law of a distribution: that of the table, or what its own class says."""
+    """The law of a distribution: from the table, or made of the methods of its own class."""
     found = _laws.get(_key(dist))
     if found is not None:
         return found
@@ -127,14 +129,13 @@ def law_of(dist: Any, method: str) -> Law:
 
 
 def is_known(dist: Any) -> bool:
-    """Whether a distribution is one of SciPy's in the table."""
+    """Whether a distribution is one of SciPy's that are in the table."""
     return _key(dist) in _laws
 
 
 def parameters_of(frozen: Any) -> tuple[list[Any], dict[str, Any], Callable[[Any], Any]]:
-    """The parameters of a distribution that is frozen, which may be another one of the same law at
-    each call. What is returned besides passes on a result, once it is known which arrays became
-    inputs."""
+    """`(args, kwds, done)` of a frozen distribution, which may be another object of the same law
+    at each call. Pass the result through `done` once it is known which arrays became inputs."""
     dist, here = frozen.dist, following.observer
     read(frozen, "dist", "args", "kwds")
     if is_known(dist):
@@ -152,8 +153,8 @@ def parameters_of(frozen: Any) -> tuple[list[Any], dict[str, Any], Callable[[Any
 
 
 def prepared(*xs: Any) -> list[Any]:
-    """Operands as SciPy computes with them, float64: traced ones, and plain numbers as such. What
-    is in an array may change, so it is traced too."""
+    """Operands in float64, as SciPy computes with them. Lists and arrays become tracers, since
+    their elements may change between calls; plain numbers stay plain."""
     given = [dispatch.as_operand(x) if isinstance(x, (list, tuple)) else x for x in xs]
     return [_float(x, given) for x in given]
 
@@ -169,17 +170,17 @@ def _float(x: Any, others: Sequence[Any]) -> Any:
 
 
 def varies(condition: Any) -> bool:
-    """Whether it is traced, or has elements, as comparisons of a plain array that was made."""
+    """Whether a condition is traced or has elements, such as a comparison of a plain array."""
     return isinstance(condition, Tracer) or np.ndim(condition) > 0
 
 
 def both(*conditions: Any) -> Any:
-    """Whether all hold: plain, if that is known without a traced value."""
+    """Whether all conditions hold; a plain bool if no traced value is needed to know it."""
     return _joined(conditions, np.logical_and, True)
 
 
 def either(*conditions: Any) -> Any:
-    """Whether one holds, likewise."""
+    """Whether one of the conditions holds; a plain bool if no traced value is needed to know it."""
     return _joined(conditions, np.logical_or, False)
 
 
@@ -194,7 +195,7 @@ def _joined(conditions: Sequence[Any], join: Any, found: Any) -> Any:
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
-    """np.where, but for a plain condition."""
+    """np.where, or a plain choice if the condition is plain."""
     if varies(condition):
         return np.where(condition, x, y)
     return x if condition else y
@@ -205,13 +206,14 @@ def _is_plain(x: Any, value: float) -> bool:
 
 
 class Located:
-    """A law with its shapes, a location and a scale. Its methods are SciPy's."""
+    """A law with its shapes, a location and a scale. Its methods are those of SciPy's
+    distributions."""
 
     def __init__(self, of: Law, shapes: Sequence[Any], loc: Any, scale: Any) -> None:
         self.law, self.shapes = of, shapes
         self.valid = both(*([of.valid(*shapes)] if of.valid else [x > 0 for x in shapes]))
         self.fine = both(self.valid, scale > 0, loc == loc)
-        # What isn't in its domain makes the scale NaN, or where that is a number, what it scales.
+        # A parameter outside its domain makes the scale NaN if that is traced, otherwise z.
         scales = isinstance(scale, Tracer)
         self.known: Any = True if scales else self.valid
         proper = both(self.valid, scale > 0) if scales else scale > 0
@@ -241,7 +243,8 @@ class Located:
         return z if _is_plain(self.scale, 1.0) else z / self.scale
 
     def _beyond(self, z: Any, closed: bool) -> tuple[Any, Any]:
-        """Where z is below the support, and where above; the ends are, if that isn't `closed`."""
+        """Where z is below the support, and where it is above. The ends are outside unless
+        `closed`."""
         below: Any = False
         above: Any = False
         if not _is_plain(self.low, -np.inf):
@@ -289,7 +292,7 @@ class Located:
         return found if _is_plain(self.scale, 1.0) else found / self.scale
 
     def _doubted(self, found: Any) -> Any:
-        """NaN for shapes outside their domain, where a formula may do without z: nan ** 0 is 1."""
+        """NaN where shapes are outside their domain. A NaN in z isn't enough: nan ** 0 is 1."""
         return found if self.known is True else found - choose(self.known, 0.0, np.nan)
 
     def logpdf(self, x: Any) -> Any:
@@ -309,8 +312,9 @@ class Located:
             moved = self._moved(z, either(below, above))
         else:
             below, above = self._beyond(z, closed=False)
-            # Where it can be, at the points of the density: a model of both shares what they have
-            # in common. A logarithm that is infinite at an end has no slope there.
+            # If the formula allows it, it is evaluated at the same points as the density: a model
+            # that uses both then shares common subexpressions. A logarithm that is infinite at an
+            # end has no slope there.
             infinite = (first == -np.inf and below is not False) or (
                 last == -np.inf and above is not False
             )
@@ -341,8 +345,8 @@ class Located:
         return self._log(self._sf(z), self._cdf, z)
 
     def _log(self, side: Any, other: Callable[[Any], Any], z: Any) -> Any:
-        """The logarithm of a probability, from the median on by the other side's, as in SciPy: of
-        one that is nearly 1 nothing else is left."""
+        """The logarithm of a probability. From the median on it is log1p(-other), as in SciPy,
+        since the logarithm of a probability near 1 loses its digits."""
         if self.law.discrete:
             return np.log(side)
         less = side < 0.5
@@ -411,7 +415,8 @@ class Located:
         return self._end(self.low, below), self._end(self.high)
 
     def _end(self, z: Any, less: float = 0.0) -> Any:
-        """An end of the support. One that is infinite doesn't move."""
+        """An end of the support, located and scaled. An infinite end doesn't depend on the
+        parameters."""
         if not isinstance(z, Tracer) and np.isinf(z):
             return choose(self.fine, z, np.nan)
         z = z - less if less else z
@@ -476,7 +481,7 @@ class Located:
         return found[0] if len(found) == 1 else tuple(found)
 
     def moment(self, order: int) -> Any:
-        """The moment about 0. By the binomial formula it is one of the standard form's."""
+        """The moment about 0, by the binomial formula from the moments of the standard form."""
         if order == 0:
             return choose(self.fine, 1.0, np.nan)
         if order == 1:

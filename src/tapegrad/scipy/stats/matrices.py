@@ -14,13 +14,14 @@ from tapegrad.scipy.stats.vectors import as_float, squeezed, whole_matrix
 
 
 def _multigammaln(a: Any, dim: int) -> Any:
-    """log Gamma_d(a), the sum of log Gamma(a - j / 2), and of powers of pi."""
+    """log Gamma_d(a): the sum of log Gamma(a - j / 2), plus a power of pi."""
     terms = sc.gammaln(np.expand_dims(a, -1) - 0.5 * np.arange(float(dim)))
     return dim * (dim - 1) * 0.25 * LOG_PI + np.sum(terms, axis=-1)
 
 
 def _degrees(df: Any, scale: Any) -> tuple[int, Any, Any, Any]:
-    """The dimension, the degrees of freedom, the factor of the scale, and log(det(scale))."""
+    """The dimension, the degrees of freedom, the Cholesky factor of the scale, and
+    log(det(scale))."""
     scale = as_float(1.0 if scale is None else scale)
     if scale.ndim > 2:
         raise ValueError(

@@ -1,8 +1,9 @@
-"""The methods of SciPy's distributions, and frozen ones.
+"""The methods of SciPy's distributions, and frozen distributions.
 
-`stats.norm.logpdf(x, loc, scale)` is a call of a method of `rv_continuous`, which all distributions
-share; which one it is says the object. One that is frozen with traced parameters is ours. One of
-SciPy's own has plain ones, which a later call compares.
+`stats.norm.logpdf(x, loc, scale)` calls a method of `rv_continuous`, which all distributions
+share; the object tells which distribution it is. A distribution frozen with traced parameters is
+an object of ours. SciPy's frozen distributions have plain parameters, which guards compare at
+later calls.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ REFUSED = {
 
 
 def located(dist: Any, method: str, args: Any, kwds: dict[str, Any], *xs: Any) -> Any:
-    """A distribution with its parameters, and further operands."""
+    """The distribution as `Located`, followed by the further operands `xs`."""
     of = law_of(dist, method)
     shapes, loc, scale = dist._parse_args(*args, **kwds)
     loc, scale, *rest = prepared(loc, scale, *shapes, *xs)
@@ -56,12 +57,13 @@ def located(dist: Any, method: str, args: Any, kwds: dict[str, Any], *xs: Any) -
 
 
 def ask(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> Any:
-    """What a method gives, of arguments of its own and of parameters."""
+    """The result of a method, from its own arguments `given` and the parameters."""
     parameters = (*args, *kwds.values())
-    # SciPy's location and scale are arrays: x less a double one, or less an integer one, is double.
+    # SciPy's location and scale are arrays: x minus a float64 or int64 array is float64.
     if not any(map(_is_narrow, parameters if name in FROM_AXIS else (*given, *parameters))):
         return _by_formulas(dist, name, given, args, kwds)
-    # SciPy computes with these in their own precision: its numbers, and the formulas' derivatives
+    # SciPy computes these in their own precision: the value is SciPy's, the derivative the
+    # formulas'.
     found = _by_formulas(dist, name, given, args, dict(kwds))
     args, kwds = spelled(name, given, args, kwds)
     theirs = constant(f"{dist.name}.{name}", getattr(dist, name), *args, **kwds)
@@ -71,12 +73,12 @@ def ask(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> An
 
 
 def spelled(name: str, given: Any, args: Any, kwds: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments as the method takes them."""
+    """The arguments in the order in which the method takes them."""
     return (args, {"moments": given[0], **kwds}) if name == "stats" else ((*given, *args), kwds)
 
 
 def _is_narrow(x: Any) -> bool:
-    """Whether functions of it are in less than double precision."""
+    """Whether functions of x are computed in less than double precision."""
     dtype = getattr(x, "dtype", None)
     known = dtype is not None and dtype.kind in "biuf"
     return known and np.result_type(dtype, np.float16).itemsize < 8
@@ -100,7 +102,7 @@ def _by_formulas(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, An
 
 
 def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> None:
-    """Declare what answers a method; `split` tells its own arguments from the parameters."""
+    """Declare the answer to a method. `split` separates its own arguments from the parameters."""
 
     original = getattr(cls, name)
 
@@ -121,7 +123,7 @@ def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> 
 
 
 def _first(key: str) -> Callable[..., tuple[Any, Any, Any]]:
-    """The first argument is the method's own."""
+    """A `split` for methods whose first argument is their own."""
 
     def split(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
         if args:
@@ -134,7 +136,7 @@ def _first(key: str) -> Callable[..., tuple[Any, Any, Any]]:
 
 
 def _of_stats(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
-    """After the parameters stands which moments are asked for."""
+    """The `split` of `stats`: `moments` comes after the parameters."""
     if args and isinstance(args[-1], str):
         return args[-1:], args[:-1], kwds
     return (kwds.pop("moments", "mv"),), args, kwds
@@ -174,11 +176,11 @@ def _declare_methods() -> None:
             _answer(cls, name, splits[name])
 
 
-# ---- frozen ones
+# ---- frozen distributions
 
 
 class Frozen(Carrier):
-    """A distribution with traced parameters: what `rv_frozen` is for plain ones."""
+    """A frozen distribution with traced parameters, in the place of SciPy's `rv_frozen`."""
 
     def __init__(self, dist: Any, args: tuple[Any, ...], kwds: dict[str, Any]) -> None:
         law_of(dist, "a frozen distribution")
@@ -208,7 +210,7 @@ def _expected(self: Frozen, func: Any = None, *given: Any, **named: Any) -> Any:
 
 
 def _of_frozen(name: str, parameters: str) -> Callable[..., Any]:
-    """A method of a frozen distribution: of ours, with traced parameters."""
+    """A method of `Frozen` that has the signature `(self, parameters)`."""
     text = f"lambda self, {parameters}: self._asked({name!r}, {_names(parameters)})"
     method: Any = unobserved(eval(text))
     method.notes = (Frozen,)

@@ -1,9 +1,9 @@
-"""Formulas that stand in no table here: those that a distribution is made of itself.
+"""Formulas of distributions that are in no table here: the methods of their own class.
 
-A class of SciPy's or of the user's that derives from `rv_continuous` or `rv_discrete` says what its
-density is, by `_pdf` or `_logpdf`, and maybe more. These are Python, and run on traced values. What
-SciPy integrates or searches for where a class doesn't say it is refused. So is a formula of SciPy's
-with a case of its own for one value of a shape, whose slope isn't the one beside it.
+A subclass of `rv_continuous` or `rv_discrete`, of SciPy or of the user, defines its density by
+`_pdf` or `_logpdf`, and maybe more methods. These are Python, and run on traced values. A quantity
+for which SciPy would integrate or search numerically is refused. So is a formula of SciPy's with a
+branch for a single value of a shape, since the slope in that branch is wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ADVICE = "Use the logarithm of its density, written in NumPy's functions"
 
 
 def formulas_of(dist: Any) -> dict[str, Any]:
-    """What a distribution's own class says of its standard form, and where it is defined: as SciPy
-    asks for it, never beyond the ends."""
+    """The formulas of the standard form that a distribution's class defines, and where they are
+    valid: only inside the support, since SciPy never calls them beyond the ends."""
     base, kind = _base(dist), type(dist)
     density = "pmf" if base is stats.rv_discrete else "pdf"
     names = {"logpdf": f"_log{density}", "pdf": f"_{density}", **{x: f"_{x}" for x in FORMULAS}}
@@ -48,8 +48,8 @@ def _base(dist: Any) -> Any:
 
 
 def domain_of(dist: Any) -> dict[str, Callable[..., Any]]:
-    """Formulas of its class for which shapes are in their domain, and for its support; none where
-    that is as of most distributions."""
+    """The class's formulas `valid` (of the domain of the shapes) and `support`, where it overrides
+    the defaults."""
     base, kind = _base(dist), type(dist)
 
     @cache
@@ -65,13 +65,14 @@ def domain_of(dist: Any) -> dict[str, Callable[..., Any]]:
 
 
 def moments_of(dist: Any, known: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """Formulas of SciPy's for the moments of a distribution, and for its entropy. Where one moment
-    is `known`, SciPy's aren't followed."""
+    """SciPy's formulas for the moments and the entropy. If one moment is among the `known`
+    formulas, SciPy's moments aren't used."""
     base, kind = _base(dist), type(dist)
 
     @cache
     def said(name: str, *first: int) -> Callable[..., Any]:
-        """The method of its own class; of another one there is nothing that can be followed."""
+        """The method of the distribution's class, or a function that returns None if there is none
+        that can be traced."""
         if getattr(kind, name) is getattr(base, name) or _cases(kind, name):
             return lambda *shapes: None
         method = getattr(instance(dist), name)
@@ -100,7 +101,7 @@ def moments_of(dist: Any, known: Iterable[str]) -> dict[str, Callable[..., Any]]
 
 
 def _cases(kind: type, name: str) -> bool:
-    """Whether a method, or another one of its class that it calls, compares for equality."""
+    """Whether a method, or one of its class that it calls, compares for equality."""
     codes, known = [inspect.unwrap(getattr(kind, name)).__code__], {name}
     while codes:
         code = codes.pop()
@@ -116,15 +117,15 @@ def _cases(kind: type, name: str) -> bool:
 
 
 def instance(dist: Any) -> Any:
-    """One of SciPy's distributions, whose methods run on traced values."""
+    """A copy of one of SciPy's distributions whose methods run on traced values."""
     found: Any = object.__new__(borrowing.of_class(type(dist)))
     vars(found).update(vars(dist))
     return found
 
 
 def _formula(method: Callable[..., Any], shown: str, is_along: bool = True) -> Callable[..., Any]:
-    """A method, of operands that are rows of one length, as SciPy calls it. One along the axis is
-    NaN at NaN."""
+    """A method as a formula. Its operands are broadcast to one row, as SciPy passes them. A
+    formula along the axis is NaN at NaN."""
 
     def formula(*xs: Any) -> Any:
         shape = np.broadcast_shapes(*map(np.shape, xs))

@@ -1,6 +1,6 @@
-"""Statistics of ranks, which small changes of the samples leave as they are.
+"""Rank statistics, which small changes of the samples leave unchanged.
 
-SciPy computes them anew at each call, NaNs and axes included, and their derivative is 0.
+SciPy computes them at each call, NaNs and axes included. Their derivative is 0.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ law(
 
 
 def _t_logpdf(x: Any, df: Any) -> Any:
-    """The ratio of gamma functions by Pochhammer's symbol, which is exact for large df."""
+    """The log density. The ratio of gamma functions is Pochhammer's symbol, which is exact for
+    large df."""
     finite = _finite(df)
     density = np.log(sc.poch(0.5 * finite, 0.5)) - 0.5 * (np.log(finite) + LOG_PI)
     density = density - (finite + 1) / 2 * np.log1p(x * x / finite)
@@ -86,8 +87,8 @@ law(
 
 
 def _jf_skew_t_at(x: Any, a: Any, b: Any) -> Any:
-    """The logarithm of the odds of a beta number: far out its slope along x is all but 2 / x, and
-    that along the shapes a constant."""
+    """The log odds of a beta variable. The slopes are stated: for large x the slope along x
+    approaches 2 / x, that along the shapes a constant."""
     s = a + b
     r = np.hypot(x, np.sqrt(s))
     share = with_slopes(x / r, (x, s / r / r / r), (s, x / r / r / r * -0.5))
@@ -101,7 +102,8 @@ def _jf_skew_t_logpdf(x: Any, a: Any, b: Any) -> Any:
 
 
 def _jf_skew_t_side(below: Any, above: Any) -> Any:
-    """By the smaller one of the beta number and what it lacks, of which 1 would leave nothing."""
+    """A probability by the smaller one of the beta variable and 1 minus it, so that nothing
+    cancels."""
 
     def probability(x: Any, a: Any, b: Any) -> Any:
         y = _jf_skew_t_at(x, a, b)
@@ -121,11 +123,11 @@ law(
     finite=True,
 )
 
-# ---- without a shape
+# ---- without a shape parameter
 
 
 def _cauchy_logpdf(x: Any) -> Any:
-    """-log(1 + x^2) - log(pi), where x^2 doesn't overflow."""
+    """-log(1 + x^2) - log(pi), written so that x^2 doesn't overflow."""
     return split(
         np.abs(x) < 1e100,
         x,
@@ -136,7 +138,7 @@ def _cauchy_logpdf(x: Any) -> Any:
 
 
 def _cauchy_ppf(q: Any) -> Any:
-    """tan(pi (q - 1/2)); far out by what is left of q, or of 1 - q."""
+    """tan(pi (q - 1/2)); in the tails it is computed from q, or from 1 - q."""
     upper, middle = q > 0.5, np.abs(q - 0.5) < 0.25
     tail = 1 / np.tan(np.pi * where(middle, 0.25, where(upper, 1 - q, q)))
     near = np.tan(np.pi * where(middle, q - 0.5, 0.0))
@@ -190,13 +192,14 @@ law(
 
 
 def _capped_exp(x: Any) -> Any:
-    """exp(x), to be taken by what has reached its limit long before that overflows: the slope is 0
-    there, and not a product of 0 and infinity."""
+    """exp(x), capped at exp(700), for functions that have reached their limit long before. There
+    the slope is 0, and not a product of 0 and infinity."""
     return np.exp(where(both(x > 700.0, x < np.inf), 700.0, x))
 
 
 def _gumbel_pdf(x: Any) -> Any:
-    """With the slope of its logarithm, which at the top is 0. Left of -8 it has vanished."""
+    """The density, with a stated slope: the logarithm's slope is 0 at the mode. Left of -8 it is
+    0."""
     y = where(both(x < -8.0, x > -np.inf), -8.0, x)
     found = np.exp(-y - np.exp(-y))
     return with_slopes(found, (y, found * np.expm1(-y)))
@@ -237,11 +240,11 @@ law(
     ppf=lambda q: -np.log(2 * sc.erfcinv(q) ** 2),
 )
 
-# ---- with shapes
+# ---- with shape parameters
 
 
 def _genlogistic_exponent(x: Any, c: Any) -> Any:
-    """-x - (c + 1) log(1 + exp(-x)), where exp doesn't overflow."""
+    """-x - (c + 1) log(1 + exp(-x)), written so that exp doesn't overflow."""
     size = where(x < 0, -x, x)
     return -where(x < 0, c, 1.0) * size - (c + 1) * np.log1p(np.exp(-size))
 
@@ -284,14 +287,15 @@ def _gennorm_ppf(q: Any, b: Any) -> Any:
     return where(middle, line, c * sc.gammainccinv(1.0 / b, p) ** (1.0 / b))
 
 
-# 2 T(h, a) of Owen's, for h > 0, goes from 0 to the normal tail Q(h) as a grows; what it lacks is
-# the integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a, by pi. With s = a + v / (a h^2)
-# that is one of exp(-v) and of what is smooth.
+# For h > 0, 2 T(h, a) of Owen's T rises with a from 0 to the normal tail Q(h). The difference Q(h)
+# - 2 T(h, a) is 1 / pi times the integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a. With
+# s = a + v / (a h^2) the integrand is exp(-v) times a smooth function.
 _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(48)
 
 
 def _skewnorm_cdf(x: Any, a: Any) -> Any:
-    """ndtr(x) - 2 T(x, a), of which far out on the thin side nothing would be left."""
+    """ndtr(x) - 2 T(x, a). Far out in the thin tail the difference would cancel; there it is a
+    Gauss-Laguerre quadrature."""
     thin = both(x < 0, a > 0, -x * a > 4.0)
     h, slope = where(thin, -x, 1.0), where(thin, a, 5.0)
     rate = slope * h * h
@@ -314,8 +318,8 @@ law(
 
 
 def _exponnorm_term(x: Any, k: Any) -> Any:
-    """exp(1 / (2 k^2) - x / k) Phi(x - 1 / k), in logarithms; left of 1 / k, where the two are far
-    apart, by exp(y^2) erfc(y)."""
+    """log(exp(1 / (2 k^2) - x / k) Phi(x - 1 / k)). Left of 1 / k, where the two factors differ
+    greatly in size, it is computed by exp(y^2) erfc(y)."""
     rate = 1.0 / k
     left = x < rate
     at = where(left, x, 0.0)
@@ -335,7 +339,7 @@ law(
 
 
 def _loggamma_tail(x: Any, c: Any, upper: bool) -> Any:
-    """An incomplete gamma function at exp(x); its leading term where that would underflow."""
+    """An incomplete gamma function at exp(x), by its leading term where exp(x) would underflow."""
     low = x < -700
     leading = np.exp(c * where(low, x, -700.0) - sc.gammaln(c + 1))
     y = _capped_exp(where(low, 0.0, x))
@@ -345,7 +349,8 @@ def _loggamma_tail(x: Any, c: Any, upper: bool) -> Any:
 
 
 def _loggamma_ppf(q: Any, c: Any) -> Any:
-    """The logarithm of a quantile of the gamma distribution; of one that underflows, by q's."""
+    """The logarithm of a quantile of the gamma distribution, by the leading term in q where the
+    quantile would underflow."""
     found = sc.gammaincinv(c, q)
     low = found < 1e-290
     leading = (np.log(q) + sc.gammaln(c + 1)) / c
@@ -373,8 +378,8 @@ law(
 
 
 def _skewcauchy_log(x: Any, side: Any) -> Any:
-    """-log(1 + (x / side)^2), by the slopes of 2 log(side) - log(r^2), r^2 = x^2 + side^2: far out
-    nothing would be left of how the first one changes with the side."""
+    """-log(1 + (x / side)^2). Its slopes are those of 2 log(side) - log(r^2), r^2 = x^2 + side^2,
+    since for large x the slope along `side` would cancel."""
     r = np.hypot(x, side)
     along, across = x / r, side / r
     share = with_slopes(along, (x, across * across / r), (side, -(along * across / r)))
@@ -383,7 +388,8 @@ def _skewcauchy_log(x: Any, side: Any) -> Any:
 
 
 def _skewcauchy_cdf(x: Any, a: Any) -> Any:
-    """Cauchy's, of the shares (1 - a) / 2 left of 0 and (1 + a) / 2 right of it."""
+    """Cauchy's distribution function, scaled to the probabilities (1 - a) / 2 left of 0 and (1 +
+    a) / 2 right of it."""
     left = x <= 0
     side = where(left, 1 - a, 1 + a)
     beyond = side / np.pi * np.arctan2(side, where(left, -x, x))
@@ -408,7 +414,7 @@ law(
 
 
 def _laplace_log(x: Any, k: Any) -> Any:
-    """The logarithm of the probability of less than x, which falls as exp(k x) left of 0."""
+    """The logarithm of P(X < x), which falls as exp(k x) left of 0."""
     right = x >= 0
     left = k * where(right, 0.0, x) - np.log1p(k * k)
     above = k * k / (k * k + 1) * np.exp(-where(right, x, 0.0) / k)
@@ -424,7 +430,7 @@ def _below(x: Any, k: Any) -> Any:
 
 
 def _half(tail: Any) -> Any:
-    """The distribution function of an even density, of which half of `tail` is beyond |x|."""
+    """The distribution function of an even density with P(|X| > x) = tail(x)."""
 
     def below(x: Any, shape: Any) -> Any:
         half = 0.5 * tail(where(x > 0, x, -x), shape)  # of slope -1 at 0, where |x| has a kink

@@ -1,8 +1,8 @@
 """Statistics of samples: SciPy's own code, run on traced arrays.
 
-Most of these functions are Python in terms of NumPy's, along the last axis, behind a decorator that
-brings the samples there, and looks for NaNs. Its part is done here: an axis, several axes or none,
-`keepdims` and `nan_policy`. Where there are NaNs is guarded.
+Most of these functions are Python that calls NumPy along the last axis, behind a decorator. The
+decorator moves the samples to the last axis and looks for NaNs. Its work is done here: one axis,
+several axes or none, `keepdims` and `nan_policy`. Whether there are NaNs is guarded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tapegrad.scipy.borrowing import borrow, kernels
 
 HOME = "scipy.stats"
 
-# Without the decorator: as they stand.
+# Functions without the decorator: SciPy's code runs unchanged.
 borrow(
     HOME,
     """zscore zmap gzscore gstd describe quantile expectile boxcox boxcox_llf yeojohnson
@@ -50,7 +50,8 @@ borrow(HOME, "bootstrap permutation_test", decorated=True, lists="data")
 
 
 def _drawing(name: str) -> None:
-    """Of numbers that SciPy draws without a seed each call draws others."""
+    """Declare a function that draws random numbers. Without a seed each call draws other
+    numbers."""
     original = getattr(stats, name)
     own = getattr(row_of(original), "by", original)
 
@@ -71,16 +72,16 @@ borrow(HOME, "binned_statistic binned_statistic_2d binned_statistic_dd", lists="
 
 
 def _yeojohnson(x: Any, lmbda: Any, xp: Any = None) -> Any:
-    """Box and Cox's transform of 1 + |x|, to the power 2 - lambda below 0. SciPy has branches at
-    lambda = 0 and 2, which have no derivative in it."""
+    """Box and Cox's transform of 1 + |x|, to the power 2 - lambda below 0. SciPy branches at
+    lambda = 0 and 2, which loses the derivative along lambda."""
     above = x >= 0
     up, down = np.where(above, x, 0.0), np.where(above, 0.0, -x)
     return np.where(above, sc.boxcox1p(up, lmbda), -sc.boxcox1p(down, 2.0 - lmbda))
 
 
 def _yeojohnson_llf(x: Any, *, lmb: Any, axis: Any = 0) -> Any:
-    """The logarithm of the density of normal numbers that were transformed so, whose part of x is
-    smooth at 0, where sign(x) log(1 + |x|) of SciPy's isn't for a rule."""
+    """The log likelihood of Yeo and Johnson's transform. Its term in x is smooth at 0; SciPy's
+    sign(x) log(1 + |x|) isn't when it is differentiated rule by rule."""
     above = x >= 0
     up, down = np.where(above, x, 0.0), np.where(above, 0.0, -x)
     slopes = np.sum(np.where(above, np.log1p(up), -np.log1p(down)), axis=axis)
@@ -106,7 +107,7 @@ MOST = 8  # so many have each statistic
 
 
 def _last(x: Any, axis: Any) -> Any:
-    """A sample along the last axis."""
+    """A sample with its `axis`, or its axes merged, moved to the last place."""
     x = x if isinstance(x, Tracer) else np.asarray(x)
     if axis is None:
         return np.reshape(x, -1)
@@ -118,20 +119,21 @@ def _last(x: Any, axis: Any) -> Any:
 
 
 def _promoted(samples: list[Any]) -> list[Any]:
-    """Samples as SciPy takes them, which are of one dtype."""
+    """Samples converted to one common dtype, as in SciPy."""
     kinds = {x.dtype for x in samples if np.ndim(x)}
     common = np.result_type(*kinds) if len(kinds) > 1 else None
     return samples if common is None else [x.astype(common) if np.ndim(x) else x for x in samples]
 
 
 def _restored(found: Any, ndim: int, axis: Any) -> Any:
-    """A result with axes of length 1 in the place of those that are gone."""
+    """A result with axes of length 1 in place of the reduced axes (`keepdims`)."""
     axes = tuple(range(ndim)) if axis is None else axis
     return each(lambda x: np.expand_dims(x, axes), found)
 
 
 def has_nans(xs: list[Any], policy: str) -> bool:
-    """Whether there are NaNs that are to be left out; an error where there are to be none."""
+    """Whether there are NaNs to omit. Raises ValueError if there are NaNs and the policy is
+    'raise'."""
     if policy == "propagate":
         return False
     if policy not in ("omit", "raise"):
@@ -147,7 +149,7 @@ def _row(xs: list[Any], k: tuple[int, ...]) -> list[Any]:
 
 
 def _without_nans(xs: list[Any], paired: bool) -> list[Any]:
-    """Samples without NaNs; where these are paired, without pairs that have one."""
+    """Samples without NaNs. If they are paired, a pair with a NaN is dropped."""
     if paired:
         there = ~functools.reduce(np.logical_or, [np.isnan(x) for x in xs])
         return [x[there] for x in xs]
@@ -162,8 +164,8 @@ def _refused(name: str, of: str) -> Exception:
 
 
 def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
-    """What SciPy gives for samples that are too few to have a statistic, which doesn't depend on
-    their values; None for others."""
+    """SciPy's result for samples that are too small for the statistic, which doesn't depend on
+    their values; None for larger samples."""
     if xs[0].size and all(np.size(x) and np.shape(x)[-1] > MOST for x in xs if np.ndim(x)):
         return None
     plain = [np.zeros(np.shape(x), x.dtype) if np.ndim(x) else np.zeros(()) for x in xs]
@@ -183,7 +185,7 @@ def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
 
 
 def _reducing(name: str, count: int) -> None:
-    """Declare what answers a function of so many samples."""
+    """Declare the answer to a statistic of `count` samples; 0 is for any number."""
     original = getattr(stats, name, None)
     if original is None or not hasattr(original, "__wrapped__"):
         return
@@ -238,7 +240,8 @@ def _reducing(name: str, count: int) -> None:
     answer = answering(along, original, f"{HOME}.{name}")
 
     def answered(*args: Any, _no_deco: bool = False, **kwargs: Any) -> Any:
-        """`_no_deco` is how SciPy's functions call each other, with the axis in its place."""
+        """Accepts `_no_deco`, by which SciPy's functions call each other with the axis already
+        last."""
         return answer(*args, **kwargs)
 
     declare(stats, name, answered, when=any_traced)
@@ -279,11 +282,12 @@ def entropy(
 
 
 class _Correlation(theirs_of.PearsonRResult):
-    """What pearsonr returns for traced samples."""
+    """The result of `pearsonr` for traced samples."""
 
     @unobserved
     def confidence_interval(self, confidence_level: Any = 0.95, method: Any = None) -> Any:
-        """arctanh(r) is about normal, with the variance 1 / (n - 3) (Fisher, 1915)."""
+        """The interval by Fisher's transform: arctanh(r) is about normal with variance 1 / (n - 3)
+        (Fisher, 1915)."""
         if method is not None:
             raise refusal(
                 f"confidence_interval(method=...) of pearsonr can't be traced{at_line()}, only "
@@ -301,8 +305,8 @@ class _Correlation(theirs_of.PearsonRResult):
 
 @stands_for(HOME)
 def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -> Any:
-    """The correlation, and how often it is so far from 0 by chance: (1 + r) / 2 of independent
-    normal samples is of a beta distribution with both shapes n / 2 - 1 (Student, 1908)."""
+    """The correlation r and its p-value. For independent normal samples (1 + r) / 2 has a beta
+    distribution with both shapes n / 2 - 1 (Student, 1908)."""
     if axis is None:
         x, y, axis = np.ravel(x), np.ravel(y), -1
     x, y = (np.moveaxis(v, axis, -1) for v in np.broadcast_arrays(x, y))

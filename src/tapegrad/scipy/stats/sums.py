@@ -1,5 +1,5 @@
-"""Sums over the numbers of discrete distributions that matter: as many as a power of 2, which is
-guarded."""
+"""Sums over the support of discrete distributions. Terms of negligible probability are left out.
+The number of terms is a power of 2, and guarded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = 1e-30  # a probability that doesn't matter
 
 
 def _last(of: Any, first: float, *shapes: Any) -> np.ndarray:
-    """How many numbers from the first one on matter, as a power of 2."""
+    """The number of terms from `first` on that aren't negligible, rounded up to a power of 2."""
     count = 32
     while count <= MOST and float(of.sf(first + count, *shapes)) > NOTHING:
         count *= 2
@@ -23,7 +23,7 @@ def _last(of: Any, first: float, *shapes: Any) -> np.ndarray:
 
 
 def terms(of: Any, lb: Any = None, ub: Any = None) -> Any:
-    """The numbers of a discrete law's standard form that a sum goes over."""
+    """The terms of a sum over a discrete law: numbers of the standard form from `lb` to `ub`."""
     lb, ub = of.low if lb is None else lb, of.high if ub is None else ub
     if any_traced([lb, ub]) or np.isinf(lb) or any(map(np.ndim, of.shapes)):
         raise refusal(

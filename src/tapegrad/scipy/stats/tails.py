@@ -1,4 +1,4 @@
-"""Distributions whose tails are powers, and those of extreme values.
+"""Distributions with power-law tails, and those of extreme values.
 
 Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
 1995), in SciPy's parameters.
@@ -30,7 +30,7 @@ from tapegrad.scipy.stats.laws import both, law
 
 
 def _exists(condition: Any, x: Any, otherwise: float) -> Any:
-    """A moment where it exists."""
+    """A moment where it exists, else `otherwise`."""
     return where(condition, x, otherwise)
 
 
@@ -57,11 +57,9 @@ law(
 
 
 def _foldcauchy_logpdf(x: Any, c: Any) -> Any:
-    """log(1 / (1 + (x - c)^2) + 1 / (1 + (x + c)^2)) - log(pi). But next to the peak by
-
-    log(2 / (s (1 - q^2))),    s = 1 + x^2 + c^2,    q = 2 x c / s,
-
-    of which what c makes of it far out is left, and what x does next to 0."""
+    """log(1 / (1 + (x - c)^2) + 1 / (1 + (x + c)^2)) - log(pi) near the peak. Elsewhere it is
+    log(2 / (s (1 - q^2))) - log(pi), s = 1 + x^2 + c^2, q = 2 x c / s, since the derivatives of
+    the first form cancel: along c for large x, along x near 0."""
     beyond = x > 1e100
     y = where(beyond, 1.0, x)
     s = 1.0 + y * y + c * c
@@ -76,7 +74,7 @@ def _foldcauchy_logpdf(x: Any, c: Any) -> Any:
 
 
 def _foldcauchy_side(sign: float) -> Any:
-    """The two angles are that of the product (x - c + i) (x + c + i)."""
+    """The sum of two angles, as the angle of the product (x - c + i) (x + c + i)."""
 
     def probability(x: Any, c: Any) -> Any:
         beyond = x > 1e100
@@ -123,11 +121,11 @@ law(
     ),
 )
 
-# ---- Burr's
+# ---- Burr's distributions
 
 
 def _burr_exponent(x: Any, c: Any, d: Any) -> Any:
-    """SciPy writes it by powers of 1 / x, but for x = 0."""
+    """The exponent of the density, with a case of its own at x = 0, where 1 / x doesn't exist."""
     zero = x == 0
     safe = where(zero, 1.0, x)
     found = -(c + 1) * np.log(safe) - (d + 1) * -sc.log_expit(c * np.log(safe))
@@ -160,8 +158,8 @@ def _at_one(formula: Any) -> Any:
 
 
 def _mielke_tail(x: Any, s: Any) -> tuple[Any, Any, Any, Any]:
-    """log(1 + u) / s, u = x^s, or its inverse if that is less; with log(u), log(x) and whether x is
-    below 1."""
+    """log(1 + u) / s for the smaller one of u = x^s and 1 / u, with log(u), log(x) and whether x <
+    1."""
     low, t = x < 1, np.log(x)
     log_u = s * where(low, t, -t)
     return np.log1p(np.exp(log_u)) / s, log_u, t, low
@@ -185,7 +183,8 @@ def _mielke_log_h(x: Any, k: Any, s: Any) -> Any:
 
 
 def _kappa3_side(lower: bool) -> Any:
-    """F(x) = x (a + x^a)^(-1/a) = (1 + a x^-a)^(-1/a), which far out is 1 by the latter."""
+    """F(x) = x (a + x^a)^(-1/a) = (1 + a x^-a)^(-1/a). The second form keeps its digits for large
+    x."""
 
     def probability(x: Any, a: Any) -> Any:
         def near(x: Any) -> Any:
@@ -254,12 +253,12 @@ def _loglaplace(x: Any, c: Any, side: float) -> Any:
     return where(x < 1, tail if side > 0 else 1 - tail, 1 - tail if side > 0 else tail)
 
 
-# ---- ratios of chi2
+# ---- ratios of chi-squared variables
 
 
 def _odds_logpdf(x: Any, a: Any, b: Any, rate: Any) -> Any:
-    """Of x whose odds are r x, r = `rate`: x^(a-1) r^a (1 + r x)^-(a+b) / B(a, b), far out by
-    1 / (r x), so that nothing cancels of what x / (1 + r x) becomes there."""
+    """The log density x^(a-1) r^a (1 + r x)^-(a+b) / B(a, b), r = `rate`. For large r x it is
+    computed from 1 / (r x), since x / (1 + r x) would lose its digits."""
     far = rate * x > 1
     near, x = where(far, 0.5 / rate, x), where(far, x, 2.0 / rate)
     inner = sc.xlogy(a - 1.0, near) + a * np.log(rate) - (a + b) * np.log1p(rate * near)
@@ -278,7 +277,8 @@ law(
 
 
 def _beta_of_odds(below: Any, above: Any) -> Any:
-    """x / (1 + x) is 1 far out, where 1 / (1 + x) still tells arguments apart."""
+    """A beta probability of x / (1 + x). For x > 1 it is computed from 1 / (1 + x), since x / (1 +
+    x) rounds to 1."""
 
     def found(x: Any, a: Any, b: Any) -> Any:
         far = above(b, a, 1 / (1 + where(x > 1, x, 1.0)))
@@ -302,8 +302,8 @@ law(
 
 
 def _genextreme_logpdf(x: Any, c: Any) -> Any:
-    """With y = log(1 - c x) / c: y - c y - exp(y). At the end of the support only that of c = 1 has
-    a density."""
+    """y - c y - exp(y) with y = log(1 - c x) / c. At the end of the support the density is finite,
+    and not 0, only for c = 1."""
     at_end = both(c * x == 1)
     y = log1p_over(-where(at_end, 0.0, x), c)
     return where(at_end, where(c == 1, 0.0, -np.inf), y - c * y - np.exp(y))
@@ -316,8 +316,8 @@ def _series(c: Any, coefficients: list[float]) -> Any:
     return value
 
 
-# log(gamma(1 + c)) = -EULER c + zeta(2) c^2 / 2 - zeta(3) c^3 / 3 + ..., of which nothing would be
-# left for small c in the quotients by c and its square.
+# log(gamma(1 + c)) = -EULER c + zeta(2) c^2 / 2 - zeta(3) c^3 / 3 + .... For small c the quotients
+# by c and c^2 would cancel.
 _LOG_GAMMA = [float((-1) ** k * sc.zeta(k, 1) / k) for k in range(2, 20)]
 _FIRST = [-EULER, *_LOG_GAMMA]
 _SECOND = [(2**k - 2) * a for k, a in enumerate(_LOG_GAMMA, 2)]

@@ -1,4 +1,4 @@
-"""Distributions that are cut off at their ends.
+"""Truncated distributions.
 
 Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
 1995), in SciPy's parameters.
@@ -30,13 +30,12 @@ Sides = Callable[..., tuple[Any, Any, Callable[[Any, Any], tuple[Any, ...]]]]
 
 
 def sides(parts: Sides) -> dict[str, Any]:
-    """F and what it lacks, by their logarithms. Each has the slopes that are stated, and so have
-    these: the rule of quotients would leave nothing of them at an end.
+    """The formulas of F and 1 - F, from their logarithms. The slopes are stated, also those of
+    second derivatives: the quotient rule would cancel at an end.
 
-    Parameters
-    ----------
-    parts : of z and the shapes, the two logarithms, and what gives the slopes of F along all of
-        them, of F and what it lacks.
+    Parameters ---------- parts : a function of z and the shapes that returns log(F), log(1 - F)
+    and a function. That
+      function returns the slopes of F along z and all shapes, from F and 1 - F.
     """
 
     def shares(below: Any, above: Any, slopes: Any, *xs: Any) -> tuple[Any, Any]:
@@ -53,7 +52,7 @@ def sides(parts: Sides) -> dict[str, Any]:
         return shares(*parts(*xs), *xs)[number]
 
     def log_share(number: int, *xs: Any) -> Any:
-        """From where it is nearly all, by the other one."""
+        """log(F) or log(1 - F). Near 0 it is log1p(-other), which keeps its digits."""
         found = parts(*xs)
         log: Any = found[number]
         most = log > _NEARLY_0
@@ -72,15 +71,16 @@ _NEARLY_0 = -0.1
 
 
 def _share(log: Any, other: Any) -> Any:
-    """exp(log), from where it is nearly 1 by the other one, as SciPy does."""
+    """exp(log), or 1 - exp(other) where `log` is near 0, as in SciPy."""
     return where(log > _NEARLY_0, 1.0 - np.exp(other), np.exp(log))
 
 
 def between(log_mass: Formula, log_density: Formula) -> dict[str, Any]:
-    """A law without another shape than its ends a and b: F(z) = M(a, z) / M(a, b), of a mass M and
-    its density m. Its slopes along a and b are by the other side's share,
+    """The law on [a, b] without further shapes: F(z) = M(a, z) / M(a, b), for a mass M with the
+    density m. Its slopes along a and b use the probability of the other side,
 
-        F_a = -m(a) (1 - F) / M(a, b),    F_b = -m(b) F / M(a, b)."""
+      F_a = -m(a) (1 - F) / M(a, b), F_b = -m(b) F / M(a, b).
+    """
 
     def parts(*xs: Any) -> Any:
         z, a, b = xs
@@ -95,7 +95,7 @@ def between(log_mass: Formula, log_density: Formula) -> dict[str, Any]:
     return sides(parts)
 
 
-# ---- logarithms and exponentials
+# ---- truncated 1 / x and exponential densities
 
 for _name in ("loguniform", "reciprocal"):
     law(
@@ -121,12 +121,12 @@ law(
     isf=lambda q, b: -np.log(np.exp(-b) - q * np.expm1(-b)),
 )
 
-# ---- the normal distribution between two points
+# ---- the truncated normal distribution
 
 
 def log_normal_mass(a: Any, b: Any) -> Any:
-    """log(Phi(b) - Phi(a)). On one side of 0 by the tails there, whose logarithms lose nothing;
-    between, 1 less two tails."""
+    """log(Phi(b) - Phi(a)). If a and b are on one side of 0, it is computed from the logarithms of
+    the tails there, which lose no digits; else from 1 minus the two tails."""
     right = both(a > 0)
     low, high = where(right, -b, a), where(right, -a, b)
     left = high <= 0
@@ -143,7 +143,8 @@ def _inner_logpdf(x: Any) -> Any:
 
 
 def _finite_pdf(x: Any, whole: Any) -> tuple[Any, Any]:
-    """The density at an end, over that of all, and that times the end: 0, if it is infinite."""
+    """The density at an end divided by the total mass, and that times the end: both are 0 if the
+    end is infinite."""
     finite = np.isfinite(x)
     safe = where(finite, x, 0.0)
     density = where(finite, np.exp(norm_logpdf(safe) - whole), 0.0)
@@ -163,8 +164,8 @@ def _truncnorm_var(a: Any, b: Any) -> Any:
 
 
 def _truncnorm_ppf(q: Any, a: Any, b: Any) -> Any:
-    """The point below which lie Phi(a) and the part q of the rest; of the mirror image, if a isn't
-    negative."""
+    """The x with Phi(x) = Phi(a) + q (Phi(b) - Phi(a)). If a isn't negative, the reflected
+    interval is used."""
     left = a < 0
     low = sc.log_ndtr(where(left, a, -b))
     whole = log_normal_mass(a, b)
@@ -195,7 +196,7 @@ def _times(x: Any) -> Any:
     return where(finite, x, 0.0) * norm_pdf(where(finite, x, 0.0))
 
 
-# ---- powers, and Weibull's law, between two points
+# ---- truncated power laws, and Weibull's distribution
 
 
 def _log_exprel(t: Any) -> Any:
@@ -207,7 +208,7 @@ def _log_exprel(t: Any) -> Any:
 
 
 def _log_exprel_slope(t: Any) -> Any:
-    """Its slope, of t from -1 to 1."""
+    """The slope of `_log_exprel` for t from -1 to 1, by a series."""
     value, slope = 0.0, 0.0
     for n in range(18, -1, -1):
         value, slope = 1.0 + value * t / (n + 2), 1.0 + (n + 2) / (n + 1) * slope * t / (n + 3)
@@ -227,8 +228,8 @@ def _truncpareto_logpdf(x: Any, b: Any, c: Any) -> Any:
 
 
 def _truncpareto_parts(x: Any, b: Any, c: Any) -> Any:
-    """Along b, F times the mean of log(x) less that up to x; from where F is the larger one by the
-    other side."""
+    """The parts of `sides`. The slope along b is F times (the mean of log(x) minus its mean up to
+    x), or the same of the other side where F is the larger one."""
     y, rest, reach = np.log(x), log_ratio(c, x), np.log(c)
     whole = _log_power_mass(reach, b)
     wide = np.abs(b) * reach > 1.0
@@ -261,8 +262,8 @@ law(
 
 
 def _powers_apart(low: Any, high: Any, c: Any) -> tuple[Any, Any]:
-    """d = high^c - low^c, of which nothing would be left next to each other, and its slope along c.
-    Where the first one overflows, infinity and 0."""
+    """d = high^c - low^c, computed so that close powers don't cancel, and its slope along c. If
+    high^c overflows, they are infinity and 0."""
     large, starts = c * np.log(high) > 700.0, low > 0
     top = where(large, 1.0, high)
     bottom = where(starts, where(large, 1.0, low), top)

@@ -1,8 +1,8 @@
 """Formulas of distributions of vectors.
 
-A matrix is read in its lower triangle, as SciPy does, and factored by Cholesky. SciPy refuses one
-whose least eigenvalue is less than 2e-10 of the largest as well; here it is the factorization that
-fails.
+Only the lower triangle of a matrix is read, as in SciPy, and it is factored by Cholesky. SciPy
+also refuses a matrix whose least eigenvalue is less than 2e-10 of the largest; here only a failing
+factorization is an error.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def as_float(x: Any) -> Any:
 
 
 def squeezed(x: Any) -> Any:
-    """As SciPy gives results, without axes of length 1."""
+    """A result without axes of length 1, as SciPy returns it."""
     return np.squeeze(x)
 
 
 def whole_matrix(x: Any, dim: int) -> Any:
-    """A matrix of which one number, or the diagonal, may be given."""
+    """A matrix from one number, its diagonal, or itself."""
     if x.ndim == 0:
         return x * np.eye(dim)
     return np.diag(x) if x.ndim == 1 else x
@@ -43,7 +43,7 @@ def whole_matrix(x: Any, dim: int) -> Any:
 
 
 def _location(mean: Any, cov: Any, what: str, called: str) -> tuple[int, Any, Any]:
-    """The dimension, the location, and the matrix, of which one number or the diagonal may do."""
+    """The dimension, the location, and the matrix, which may be one number or the diagonal."""
     if isinstance(cov, stats.Covariance):
         raise refusal(
             f"{what} with a Covariance object can't be traced{at_line()}. Pass the matrix"
@@ -156,7 +156,8 @@ def positive_vector(alpha: Any) -> Any:
 
 
 def _proportions(alpha: Any, x: Any) -> Any:
-    """The entries, of which the last may be left out, as what the others leave."""
+    """The entries x of a point on the simplex; the last one may be left out, and is 1 minus the
+    sum."""
     x, count = as_float(x), alpha.shape[0]
     if x.shape[0] not in (count, count - 1):
         raise ValueError(
