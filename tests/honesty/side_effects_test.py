@@ -1611,6 +1611,27 @@ def test_a_callback_that_reaches_what_the_call_creates():
             grad(f)(1.0)
 
 
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_a_callback_that_changes_something_before_a_guard_fails(mode):
+    """a function that `debug.callback` calls changes what the function has read, and then the call
+    takes another path than the last one -> an error at that call"""
+    state = Settings()
+    state.n = 0
+
+    def f(x):
+        n = state.n
+        y = np.sin(x)
+        debug.callback(lambda v: setattr(state, "n", state.n + 1), y)
+        return y * n if y * 2.0 > 0.5 else x * n
+
+    df = grad(f, compile=mode)
+    df(1.0)
+    assert df(1.5) == np.cos(1.5)
+    with pytest.raises(UnsupportedError, match=r"changed 'n' \(2 --> 3\), and the call"):
+        df(-1.0)
+    assert df(0.5) == 3 * np.cos(0.5) and state.n == 4
+
+
 calls = 0
 
 

@@ -94,10 +94,10 @@ class Variant:
     def answer(self, root: Any, request: Request, fresh: bool = False) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if a guard fails. A `fresh` variant was just traced with
         these arguments, and has drawn its random numbers."""
-        late = self._late(root, request)
+        outside = self._outside(root, request)
         found = self._found(root, request, fresh)
-        if self.derivation.tells:
-            self._check_told(root, request, late)
+        if self.derivation.tells and (found is not None or told.current().count):
+            self._check_told(root, request, outside, found is None)
         self.derivation.computed = None  # the trace's results may be large
         if found is not None and self.entry is None:
             self.runs += 1
@@ -105,27 +105,38 @@ class Variant:
                 self._play_often(request)
         return found
 
-    def _late(self, root: Any, request: Request) -> Sequence[Any]:
-        """What is in the places of inputs that are read after a function is told values."""
+    def _outside(self, root: Any, request: Request) -> dict[int, Any]:
+        """What is in the places of inputs, where functions are told values that may change it."""
         draws = self.traced.draws
-        if draws is None or not draws.late:
-            return ()
-        return draws.found_late(self.state.objects(root, request.args, request.kwargs))
+        if draws is None or not self.derivation.tells:
+            return {}
+        return draws.found(self.state.objects(root, request.args, request.kwargs))
 
-    def _check_told(self, root: Any, request: Request, late: Sequence[Any]) -> None:
-        """Check that no function that the call has told values has changed what is read later.
-        `late` is what `_late` returned before."""
-        word, before, now = self.state.changed_by_telling(root, request.args, request.kwargs)
-        for k, (x, y) in enumerate(zip(late, self._late(root, request), strict=True)):
-            if not is_same(x, y) and self.traced.draws is not None:
-                found: Any = self.traced.draws.drawn[self.traced.draws.late[k]]
-                word, before, now = found.word, shown(x), shown(y)
+    def _check_told(
+        self, root: Any, request: Request, outside: dict[int, Any], again: bool
+    ) -> None:
+        """Check that no function that the call has told values has changed what is read later; or
+        anything that is read, if a guard has failed and the call begins `again`. `outside` is what
+        `_outside` returned before."""
+        word, before, now = self.state.changed_by_telling(root, request.args, request.kwargs, again)
+        after, draws = self._outside(root, request), self.traced.draws
+        for k, x in outside.items():
+            if draws is not None and (again or k in draws.late) and not is_same(x, after[k]):
+                found: Any = draws.drawn[k]
+                word, before, now = found.word, shown(x), shown(after[k])
         if word:
+            changed = f"{word!r}{f' ({before} --> {now})' * bool(before)}"
+            read, advice = (
+                ("which is read after that", "Read it before debug.callback, or keep it as it is")
+                if not again
+                else (
+                    "and the call, which takes another path than the tape, would begin with that",
+                    "Change it in the function that is traced",
+                )
+            )
             raise UnsupportedError(
-                f"{request.name}: a function that tapegrad.debug calls has changed {word!r}"
-                f"{f' ({before} --> {now})' * bool(before)}, which is read after that"
-                f"{at_source(self.state.where.get(word))}. The result would be of the value from "
-                "before the call. Read it before debug.callback, or don't change it there"
+                f"{request.name}: a function that tapegrad.debug calls has changed {changed}, "
+                f"{read}{at_source(self.state.where.get(word))}. {advice}"
             )
 
     def _found(self, root: Any, request: Request, fresh: bool) -> tuple[Any] | None:

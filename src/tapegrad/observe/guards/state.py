@@ -134,12 +134,14 @@ class State:
             return self.never, "", ""
         return difference(self._read, self._values, f, args, kwargs)
 
-    def changed_by_telling(self, f: Any, args: Any, kwargs: Any) -> tuple[str, str, str]:
+    def changed_by_telling(
+        self, f: Any, args: Any, kwargs: Any, again: bool
+    ) -> tuple[str, str, str]:
         """The user's name for the first value that a function that the call has told values has
-        changed, though the traced function reads it after that; its old and new value."""
-        if not self._later:
-            return "", "", ""
-        return difference(self._later, self._values, f, args, kwargs)
+        changed, though the traced function reads it after that, or begins `again`; its old and
+        new value."""
+        guards = self._later if not again else [] if self.asks or self.never else self._read
+        return difference(guards, self._values, f, args, kwargs) if guards else ("", "", "")
 
     def _failing(self, f: Any, args: Any, kwargs: Any) -> Iterator[tuple[str, str]]:
         """Yield the guards that don't hold, up to one that raises an error, with the user's names.

@@ -369,9 +369,10 @@ class Draws:
             raise Changed
         return Taken(states, found, self.kept, generators, held)
 
-    def found_late(self, generators: Sequence[Any]) -> list[Any]:
-        """What is now in the places that the run looks up when it has told values."""
-        return [value_at(generators[self.sources[k]], self.drawn[k].at) for k in self.late]
+    def found(self, generators: Sequence[Any]) -> dict[int, Any]:
+        """What is now in the places whose values are inputs, by their numbers."""
+        rows = enumerate(zip(self.drawn, self.sources, strict=True))
+        return {k: value_at(generators[s], d.at) for k, (d, s) in rows if isinstance(d, Found)}
 
     def unlike(self, generators: Sequence[Any]) -> tuple[int, Any] | None:
         """The first place whose value has another type than in the trace, by its number, and the
