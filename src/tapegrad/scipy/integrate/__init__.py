@@ -1,4 +1,4 @@
-"""What answers the functions of scipy.integrate, beside its files."""
+"""Traceable versions of the functions of scipy.integrate."""
 
 from __future__ import annotations
 

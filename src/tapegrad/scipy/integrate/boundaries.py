@@ -1,12 +1,12 @@
-"""Boundary value problems that scipy.integrate solves: solve_bvp.
+"""Boundary value problems of scipy.integrate: solve_bvp.
 
-Values are SciPy's own, and so is the mesh. On that the values at the nodes, and the unknown
-parameters, solve SciPy's collocation equations, by which they are differentiated: a sparse system.
+Values and mesh are SciPy's own. On that mesh the values at the nodes and the unknown parameters
+solve SciPy's collocation equations, a sparse system. They are differentiated implicitly by these
+equations. SciPy calls the functions on whole meshes, which it refines: the functions are traced
+for each size of a mesh.
 
-SciPy calls the functions on whole meshes, which it refines: they are traced for each size.
-
-Names: `x` a mesh of `m` nodes; `y` the `n` values at each; `p` the unknown parameters; `f` slopes;
-`h` the lengths between nodes; `z` the elements of y and p.
+Names: `x` a mesh of `m` nodes; `y` the `n` values at each node; `p` the unknown parameters; `f`
+slopes; `h` the lengths between nodes; `z` the elements of y and p.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tapegrad.scipy.outside import Outside, stopped
 
 
 class Boundary(BVPResult, Carrier):
-    """A result with traced values."""
+    """The result of `solve_bvp`, with traced values."""
 
 
 class _Sized:
-    """A function that SciPy calls on meshes: a callback for each size."""
+    """A function that SciPy calls on meshes: one callback for each size of a mesh."""
 
     def __init__(self, f: Any, parts: int = 1) -> None:
         self.f, self.parts = f, parts
@@ -48,7 +48,7 @@ class _Sized:
         return self.at(*xs)(*xs)
 
     def of(self, fs: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-        """The function, by functions in the place of its callbacks."""
+        """The function, with `fs` in place of its callbacks."""
         known = dict(zip(self.callbacks, fs, strict=True))
 
         def called(x: Any, *rest: Any) -> Any:
@@ -60,7 +60,7 @@ class _Sized:
 
 
 def _named(f: Any) -> Any:
-    """The user's function, as it is called while a program is traced."""
+    """The user's function, called as in a traced program and with its own name."""
 
     def called(*xs: Any) -> Any:
         return as_called(f)(*xs)
@@ -109,7 +109,7 @@ def solve_bvp(
             jacobians["fun_jac"] = fun_jac
         return theirs.solve_bvp(fun, bc, x, y, *p, **jacobians, verbose=verbose, **how)
 
-    # Now the sizes of all meshes are known, and all ways through the functions.
+    # Now the sizes of all meshes are known, and all branches that the functions take.
     found = solve([slopes, edges, of_slopes, *of_edges], [mesh, guess, *rest], 0)
     n, m = found.y.shape
 
@@ -121,8 +121,8 @@ def solve_bvp(
         return f if S is None else _with_singular(np.asarray(S, float), x, y, f, of_nodes, x0)
 
     def equations(z: Any, nodes: Any) -> Any:
-        """The slopes of a cubic polynomial are those of the equation in the middle of each
-        interval, and the boundary conditions hold."""
+        """The residuals of the collocation equations: in the middle of each interval the slope of
+        the cubic polynomial equals `fun`, and the boundary conditions hold."""
         (y, p), x = parted(z), _moved(nodes, x0)
         h = np.diff(x)
         f = f_of(x, y, p, True)
@@ -171,8 +171,8 @@ def solve_bvp(
 
 
 def _moved(nodes: Any, x0: Any) -> Any:
-    """Nodes of a refined mesh. Each has its place between two of the first mesh, and moves with
-    these."""
+    """The nodes of a refined mesh. Each lies between two nodes of the first mesh, and its
+    derivative is interpolated from theirs."""
     if not is_traced(x0):
         return nodes
     at, first = stopped(nodes), stopped(x0)
@@ -183,7 +183,7 @@ def _moved(nodes: Any, x0: Any) -> Any:
 
 
 def _with_singular(S: Any, x: Any, y: Any, f: Any, of_nodes: bool, x0: Any) -> Any:
-    """Slopes with the singular term, which is the limit at the start."""
+    """Slopes with the singular term, which is its limit at the start."""
     if not of_nodes:
         return f + (S @ y) / (x - x0[0])
     limit = np.linalg.pinv(np.identity(len(S)) - S) @ f[:, :1]
@@ -191,7 +191,7 @@ def _with_singular(S: Any, x: Any, y: Any, f: Any, of_nodes: bool, x0: Any) -> A
 
 
 def _spline(x: Any, y: Any, f: Any) -> Piecewise:
-    """The cubic polynomials with these values and slopes."""
+    """The cubic polynomials with these values and slopes at the nodes."""
     h = np.diff(x)
     slope = (y[:, 1:] - y[:, :-1]) / h
     t = (f[:, :-1] + f[:, 1:] - 2 * slope) / h

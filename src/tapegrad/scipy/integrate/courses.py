@@ -1,13 +1,13 @@
-"""All steps of a solution, gone through in one loop, however many there are.
+"""Reductions over all steps of a solution as one loop, for any number of steps.
 
-    np.max(sol.y[0] ** 2)     -->     for k in range(count):
-                                          t, y = a step
-                                          most = maximum(most, y[0] ** 2)
+  np.max(sol.y[0] ** 2)  -->  for k in range(count):
+                                  t, y = a step
+                                  most = maximum(most, y[0] ** 2)
 
-A row is a time and the value then: at the start, and where each step ends. What a program makes of
-all steps is an *entry*, a function of one row, or of two that follow one another; so no array is as
-long as there are steps. What has an entry, and what loops make of entries, is listed here. All else
-asks for the array.
+A *row* is a time and the value then: one at the start, and one where each step ends. An *entry* is
+what a program computes from one row, or from two consecutive ones: it is a function of rows, so no
+array as long as the number of steps is needed. This file lists the operations on entries, and the
+reductions that are loops over entries. Every other operation needs the array.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ Each = Callable[[Any, Sequence[Row], Sequence[Any]], Sequence[Any]]
 
 @dataclass(eq=False)
 class Course:
-    """The rows of a solution of `count` steps, from `first` to what `last` gives. `steps(init,
-    each)` is what `each(k, rows, carried)` carries over all steps, with the rows at both ends."""
+    """The rows of a solution of `count` steps: from `first` to the result of `last`.
+
+    `steps(init, each)` returns the carried values of `each(k, rows, carried)` after all steps,
+    where `rows` are the rows at both ends of a step.
+    """
 
     trace: Trace
     count: Any
@@ -48,8 +51,8 @@ class Course:
 
     @property
     def serves(self) -> bool:
-        """Whether another loop does. In the rounds of a loop, or where there are many, looking
-        entries up in an array takes less time."""
+        """Whether another loop over the steps is worth while. Inside of another loop, or after
+        many such loops, an array whose entries are looked up takes less time."""
         return self.loops < MOST and current_trace() is self.trace and not watched(self.trace)
 
     def loop(self, init: Sequence[Any], each: Each) -> Sequence[Any]:
@@ -57,20 +60,20 @@ class Course:
         return self.steps(init, each)
 
     def number(self, span: int) -> Any:
-        """How many entries of so many rows there are."""
+        """The number of entries that are made of `span` rows each."""
         return (self.count + (2 - span))._as_pythons()
 
     def over(
         self, entry: Entry, span: int, init: Sequence[Any], then: Callable[..., Sequence[Any]]
     ) -> Sequence[Any]:
-        """What is carried by `then(k, entry, carried)` over all entries of so many rows."""
+        """The carried values of `then(k, entry, carried)` after all entries of `span` rows."""
         if span == 2:
             return self.loop(init, lambda k, rows, s: then(k, entry(rows), s))
         begun = then(np.int64(0), entry([self.first]), init)
         return self.loop(begun, lambda k, rows, s: then(k + 1, entry(rows[1:]), s))
 
     def at(self, entry: Entry, span: int, k: Any) -> Any:
-        """The entry at k, which is in range."""
+        """The entry at k, which is in range, by a loop over all steps."""
         init = 0 * stopped(entry([self.first] * span))
         return self.over(entry, span, [init], lambda i, v, s: [np.where(i == k, v, s[0])[()]])[0]
 
@@ -84,18 +87,19 @@ def value(rows: Sequence[Row]) -> Any:
 
 
 def is_along(x: Any) -> bool:
-    """Whether something is an array of all steps, which isn't made yet."""
+    """Whether x is an array of all steps that hasn't been computed."""
     return hasattr(type(x), "_steps") and hasattr(type(x), "_entry") and x._is_open
 
 
 def _serves(xs: Sequence[Any]) -> bool:
-    """Whether there are such among these, over whose steps there may be a loop."""
+    """Whether some of `xs` are such arrays, and loops over the steps of all of these are worth
+    while."""
     courses = [x._steps.course for x in xs if is_along(x)]
     return bool(courses) and all(course.serves for course in courses)
 
 
 def _like(x: Any, y: Any) -> bool:
-    """Whether entries of these two belong together."""
+    """Whether two arrays have entries of the same rows, aligned with each other."""
     same = x._steps.course is y._steps.course and x._steps.span == y._steps.span
     return same and x._ndim - x._axis == y._ndim - y._axis
 
@@ -104,7 +108,7 @@ def _like(x: Any, y: Any) -> bool:
 
 
 def each(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
-    """f of these, entry by entry; None where arrays don't meet entry by entry."""
+    """f applied entry by entry; None if the arrays aren't aligned entry by entry."""
     first = next(x for x in xs if is_along(x))
     inner = first._ndim - 1 - first._axis  # axes within an entry that others are aligned with
     given, entries, ndim = [], [], first._ndim
@@ -126,7 +130,7 @@ def each(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
 
 
 def _kept(beside: Any, x: Any) -> Any:
-    """An operand as it is now, whatever is written to it; None if it isn't one."""
+    """An operand as it is now, safe from later writes to it; None if its type isn't supported."""
     if type(x) in (int, float, bool) or isinstance(x, np.generic):
         return x
     if hasattr(type(x), "_steps"):
@@ -147,7 +151,8 @@ def _made_of(
     axis: int,
     entries: Sequence[Any] | None = None,
 ) -> Any:
-    """f of these, some of which are arrays of all steps; of `entries`, if that is another shape."""
+    """f applied to `given`, some of which are arrays of all steps. `entries` replace `given` for
+    one entry, if their shapes differ there."""
     first = next(x for x in given if is_along(x))
     alongs = [is_along(x) for x in given]
     singly = given if entries is None else entries
@@ -162,12 +167,12 @@ def _made_of(
 
 
 def operation(f: Callable[..., Any], xs: Sequence[Any]) -> Any:
-    """An operator of these; None where that asks for the arrays."""
+    """An operator applied to `xs`; None if it needs the arrays."""
     return each(f, xs) if _serves(xs) else None
 
 
 def ufunc(f: np.ufunc, xs: Sequence[Any]) -> Any:
-    """A universal function of these; None where that asks for the arrays."""
+    """A universal function applied to `xs`; None if it needs the arrays."""
     if f.nout > 1 or not _serves(xs):
         return None
     if f is np.matmul:
@@ -176,7 +181,7 @@ def ufunc(f: np.ufunc, xs: Sequence[Any]) -> Any:
 
 
 def _product(x: Any, y: Any) -> Any:
-    """A matrix product."""
+    """A matrix product, or None if it needs the arrays."""
     if is_along(x) and is_along(y):
         both = x._ndim == y._ndim == 1 and _like(x, y)
         return _sum(each(operator.mul, [x, y])) if both else None
@@ -190,7 +195,7 @@ def _product(x: Any, y: Any) -> Any:
 
 
 def shifted(x: Any, first: bool) -> Any:
-    """All entries but the first one, or but the last one."""
+    """All entries but the first one, or all but the last one."""
     cut = (slice(1, None) if first else slice(None, -1),)
     at = (*[slice(None)] * x._axis, *cut)
     rows = slice(1, None) if first else slice(None, 1)
@@ -204,13 +209,13 @@ def _diff(x: Any, n: Any = 1, axis: Any = -1) -> Any:
     return each(operator.sub, [shifted(x, True), shifted(x, False)])
 
 
-# ---- what loops make of entries
+# ---- reductions by loops over entries
 
 
 def _reduced(
     f: Callable[..., Any], neutral: Any, combine: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """NumPy's reduction f, over any axes."""
+    """The version of NumPy's reduction `f` for arrays of all steps, over any axes."""
 
     def reduce(x: Any, axis: Any = None) -> Any:
         axes = deferred.axes_of(x._ndim, axis)
@@ -271,7 +276,7 @@ def _norm(x: Any, axis: Any = None) -> Any:
 
 
 def _place(sign: float) -> Callable[..., Any]:
-    """argmax, or argmin: the first of the largest, or the first that isn't a number."""
+    """argmax (`sign` 1) or argmin (-1): the first of the largest elements, or the first NaN."""
 
     def place(x: Any, axis: Any = None) -> Any:
         if x._ndim > 1:
@@ -306,7 +311,7 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
 
 
 def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
-    """Between the times of steps, which rise."""
+    """np.interp between the times of steps, which increase."""
     if not (is_along(xp) and xp._steps.entry is time and xp._steps.course.rises and is_along(fp)):
         return None
     if fp._ndim != 1 or fp._steps.span != 1 or fp._steps.course is not xp._steps.course:
@@ -357,6 +362,6 @@ _OF_SEVERAL = (np.interp, np.where, np.clip, np.dot)
 
 @unobserved
 def answer(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What a function of NumPy's gives; None where that asks for the arrays."""
+    """The result of a NumPy function; None if it needs the arrays."""
     given = args if f in _OF_SEVERAL else args[:1]
     return deferred.answered_by(FUNCTIONS, f, args, kwargs) if _serves(given) else None

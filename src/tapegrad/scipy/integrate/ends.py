@@ -1,12 +1,13 @@
-"""A solution at all steps, of which there may be any number.
+"""Deferred arrays of all steps of a solution, whose number may vary.
 
-    sol = solve_ivp(f, (0, 5), y0)
-    sol.y[:, -1], sol.y[0, 3], sol.t[-1]      a row
-    np.max(sol.y[0] ** 2), len(sol.t)         what one loop over the steps gives: `courses`
-    np.fft.fft(sol.y[0])                      a guard: so many steps
+  sol = solve_ivp(f, (0, 5), y0)
 
-The arrays of all steps are made when more of them is used, or when they are written to. What was
-read of the ends before is a view of them from then on.
+  sol.y[:, -1], sol.y[0, 3], sol.t[-1]   a row
+  np.max(sol.y[0] ** 2), len(sol.t)      a loop over the steps: `courses`
+  np.fft.fft(sol.y[0])                   the array, with a guard on the number of steps
+
+An array is computed when an operation needs more than its ends, or when it is written to. The ends
+that were read before are views of it from then on.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ View = Callable[[Any], Any]
 
 
 class Steps:
-    """An array with an entry for each row of a course, or for `span` rows that follow one another.
-    `make` gives it, and `entry` one of them."""
+    """An array with an entry for each row of a course, or for `span` consecutive rows.
+
+    `make` returns the array, and `entry` one entry from its rows.
+    """
 
     def __init__(
         self, course: Course, make: Callable[[], Any], entry: Entry, span: int = 1
@@ -40,7 +43,7 @@ class Steps:
 
     @property
     def array(self) -> Any:
-        """The array, if it is there."""
+        """The array, or None if it hasn't been computed."""
         return self._array
 
     @unobserved
@@ -62,7 +65,7 @@ class Steps:
 
 
 class Part(Steps):
-    """The entries of another array but for one: a view of it, which is there where that is."""
+    """All entries of another array but one: a view of that array, computed when that array is."""
 
     def __init__(self, whole: Along, view: View, entry: Entry, span: int) -> None:
         course = whole._steps.course
@@ -80,8 +83,8 @@ class Part(Steps):
 
 
 class Along(deferred.Answering):
-    """A view of all steps: what `view` gives of an array of them, or of an entry for `of_end`. The
-    steps are along `axis`, one of `ndim`."""
+    """A view of the array of all steps: `view(array)`, or `of_end(entry)` for a single entry. The
+    steps are along `axis`, one of `ndim` axes."""
 
     __slots__ = ("_axis", "_ndim", "_of_end", "_steps", "_view")
     _by_operator = staticmethod(courses.operation)
@@ -98,16 +101,16 @@ class Along(deferred.Answering):
     def _make(self) -> Any:
         return self._view(self._steps.whole())
 
-    # ---- what one loop over the steps gives
+    # ---- results of one loop over the steps
 
     @property
     def _is_open(self) -> bool:
-        """Whether there is no array yet."""
+        """Whether the array hasn't been computed yet."""
         return self._steps.array is None
 
     @property
     def _serves(self) -> bool:
-        """Whether a loop over the steps may give what is asked."""
+        """Whether a loop over the steps may compute a result."""
         return self._is_open and self._steps.course.serves
 
     def _entry(self, rows: Any) -> Any:
@@ -117,7 +120,7 @@ class Along(deferred.Answering):
         return self._steps.course.over(self._entry, self._steps.span, init, then)
 
     def _anew(self) -> Any:
-        """The array as it is made, whatever is written to it."""
+        """A new array, independent of writes to the present one."""
         return self._view(self._steps.make())
 
     def _derived(
@@ -148,7 +151,7 @@ class Along(deferred.Answering):
         return tuple(lengths)
 
     def _example(self) -> Any:
-        """What has the type of an entry."""
+        """A value with the type of an entry."""
         return self._of_end(self._steps.like)
 
     @unobserved
@@ -170,7 +173,7 @@ class Along(deferred.Answering):
 
     @unobserved
     def _length(self) -> Any:
-        """What `len` gives where it is asked by the program: a traced number, if it is one."""
+        """The result of `len` where the program calls it: traced if the number of steps is."""
         return self._shape()[0]
 
     @unobserved
@@ -191,7 +194,8 @@ class Along(deferred.Answering):
         return super().__getitem__(index) if found is None else found
 
     def _at(self, index: Any) -> Any:
-        """What an index reads of one entry, or another view of all steps; None if it is more."""
+        """The value at an index that reads one entry, another view for an index that takes all
+        steps, or None for any other index."""
         items = _expanded(index if isinstance(index, tuple) else (index,), self._ndim)
         if items is None:
             return None
@@ -225,7 +229,7 @@ class Along(deferred.Answering):
         )
 
     def _row(self, k: Any) -> Any:
-        """The entry at k; None if there are fewer."""
+        """The entry at k; None if k is out of range."""
         if type(k) is int and k in (0, -1):
             return self._of_end(self._steps.end(k))
         course, span = self._steps.course, self._steps.span
@@ -236,12 +240,12 @@ class Along(deferred.Answering):
         return course.at(self._entry, span, k) if bool((k >= 0) & (k < number)) else None
 
 
-# Slices of all entries, of those but the first, and of those but the last
+# The supported slices: all entries (0), all but the first (1), and all but the last (2).
 _CUTS = {(None, None, None): 0, (1, None, None): 1, (None, -1, None): 2, (0, -1, None): 2}
 
 
 class End(deferred.Deferred):
-    """What was read of an end: this, until all steps are there, of which it is a `view` then."""
+    """An end of an array of all steps. Once the array is computed, it is a `view` of it."""
 
     __slots__ = ("_end", "_steps", "_view")
 
@@ -265,7 +269,7 @@ _along: Any = Along
 
 
 def along(steps: Steps, ndim: int) -> Any:
-    """The array of all steps, which are along the last of `ndim` axes."""
+    """The deferred array of all steps, which are along the last of `ndim` axes."""
     return _along(steps, ndim - 1, ndim, _itself, _itself)
 
 
@@ -278,7 +282,8 @@ def _is_traced(x: Any) -> bool:
 
 
 def _expanded(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...] | None:
-    """An index of integers and slices with an entry for each axis; None of another one."""
+    """An index of integers and slices, expanded to one entry for each axis; None for another
+    index."""
     places = [k for k, x in enumerate(items) if x is Ellipsis]
     if not all(map(_is_plain, items)) or len(places) > 1:
         return None
@@ -290,7 +295,7 @@ def _expanded(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...] | None:
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether something is an integer, also a traced one, or a slice of plain ones."""
+    """Whether x is an integer, possibly traced, or a slice of plain integers."""
     if isinstance(x, slice):
         return all(type(k) in (int, type(None)) for k in (x.start, x.stop, x.step))
     is_number = isinstance(x, (IntTracer, ScalarTracer)) and x._aval.dtype.kind == "i"

@@ -1,4 +1,4 @@
-"""Arrays that loops fill, and read, entry by entry."""
+"""Arrays that loops fill and read entry by entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tapegrad.extending.tapes import innermost
 
 
 def unset(shape: tuple[int, ...], beside: Sequence[Any]) -> Any:
-    """An array that a loop fills, on the tape of these values."""
+    """An uninitialized array that a loop fills, on the tape of the values `beside`."""
     tracers = [x for x in beside if isinstance(x, Tracer)]
     if not tracers:
         return np.zeros(shape)
@@ -21,7 +21,7 @@ def unset(shape: tuple[int, ...], beside: Sequence[Any]) -> Any:
 
 
 def with_entry(array: Any, k: Any, value: Any) -> Any:
-    """The array with another entry at k, which is in range."""
+    """The array with `value` at k, which is in range."""
     return recorded_on(SetWindow(*entry_at(0, array.shape[1:])), [array, value, k])
 
 
@@ -31,7 +31,7 @@ def entry(array: Any, k: Any) -> Any:
 
 
 def recorded_on(primitive: Any, operands: Sequence[Any]) -> Any:
-    """What a primitive gives, on the tape of the operands that are traced, if any is."""
+    """The result of a primitive, recorded if an operand is traced."""
     tracers = [x for x in operands if isinstance(x, Tracer)]
     if not tracers:
         return primitive.evaluate(*operands)

@@ -1,9 +1,9 @@
-"""Events while a differential equation is solved: where g(t, y(t)) becomes zero.
+"""Events of a differential equation: the times where g(t, y(t)) becomes zero.
 
-SciPy looks at the signs of g at both ends of each step, and finds the time by `brentq` on the
-polynomial that has the step's values. So does this: the signs are looked at in the loop that takes
-the steps, and it is noted there in which steps each event has happened. How often it has is
-guarded; each time is a root in its step, and is differentiated as such (`optimize/roots.py`).
+SciPy compares the signs of g at both ends of each step, and finds the time by `brentq` on the
+step's interpolating polynomial. So does this file. The loop that takes the steps compares the
+signs and stores the steps in which each event has happened. The number of events is guarded. Each
+time is a root within its step, and is differentiated implicitly (`optimize/roots.py`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ CLOSE = 4 * np.finfo(float).eps  # how near a root is found, as SciPy has it
 
 @dataclass
 class Event:
-    """A function whose zeros are wanted: those with this `direction` of its slope, if any, of which
-    the one with the number `most` ends the solution."""
+    """A function whose zeros are events: those where its slope has this `direction`, if that isn't
+    0. The event with the number `most` ends the solution."""
 
     callback: Callback
     direction: float
     most: int
 
     def plain(self) -> Callable[..., Any]:
-        """The function, as SciPy takes it."""
+        """The event function as SciPy takes it."""
 
         def event(t: Any, y: Any) -> Any:
             return self.callback(t, y)
@@ -46,7 +46,7 @@ class Event:
 
 
 class Events:
-    """The events of a solution."""
+    """The event functions of one solution."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -57,16 +57,16 @@ class Events:
         return np.stack([np.reshape(e.callback.applied(t, y), ()) for e in self.events]) * 1.0
 
     def begun(self, t: Any, y: Any, often: Sequence[int]) -> tuple[Any, ...]:
-        """What the loop of steps holds: the values, how often each event has happened, in how many
-        steps one has, in which each has, of which there is room for so many, and whether one has
-        ended the solution."""
+        """The initial loop-carried values: the values of the functions, how often each event has
+        happened, the number of steps with an event, for each event the steps in which it has
+        happened (with room for `often`), and whether an event has ended the solution."""
         values = stopped(self.values(t, y))
         places = [unset((n + 1,), [t, values]) for n in often]
         counts = np.zeros(len(self.events), np.int64)
         return (values, counts, np.int64(0), *places, values[0] > np.inf)
 
     def after(self, good: Any, k: Any, t: Any, y: Any, seen: Sequence[Any]) -> list[Any]:
-        """The same after step k, if it was accepted."""
+        """The loop-carried values after step k, if that was accepted."""
         values, counts, some, *places, _ = seen
         new = stopped(self.values(t, y))
         happened = np.logical_and(self._between(values, new), good)
@@ -79,7 +79,7 @@ class Events:
         return [np.where(good, new, values), counts, some, *places, over]
 
     def _between(self, before: Any, after: Any) -> Any:
-        """Which have happened between these values."""
+        """Which events have happened between two values of the functions."""
         up = np.logical_and(before <= 0, after >= 0)
         down = np.logical_and(before >= 0, after <= 0)
         rising = np.logical_and(up, self.directions >= 0)
@@ -88,8 +88,8 @@ class Events:
     def happened(
         self, method: Any, seen: Sequence[Any], count: Any, ended: bool, parts_of: PartsOf
     ) -> Happened:
-        """What has happened in so many steps, the last of which may have `ended` the solution.
-        `parts_of` gives what is known of steps by their numbers, and where they end."""
+        """The events of `count` steps, the last of which may have `ended` the solution.
+        `parts_of(numbers)` returns the parts and the ends of the steps with these numbers."""
         _, counts, _, *places, _ = seen
         often = [int(n) for n in counts]  # guarded
         steps = [x[:n].astype(np.int64) for x, n in zip(places, often, strict=True)]
@@ -120,8 +120,8 @@ class Events:
 
 @dataclass
 class Happened:
-    """How often each event has happened, the times, and what is known of the steps that they are
-    in; the time at which one ended the solution, if any did, and the value then."""
+    """The events of a solution: how often each has happened, the times, and the parts of their
+    steps; the time at which one has ended the solution, if any, and the value then."""
 
     often: list[int]
     times: list[list[Any]]
@@ -130,7 +130,7 @@ class Happened:
     value: Any
 
     def told(self, method: Any) -> dict[str, Any]:
-        """The times and values, as SciPy gives them."""
+        """The times and values as SciPy returns them."""
         times = [np.stack(ts) if ts else np.zeros(0) for ts in self.times]
         values = [
             method.along([x[: len(ts)] for x in parts], ts) if ts.size else np.zeros(0)
@@ -140,7 +140,7 @@ class Happened:
 
 
 def _root(event: Event, method: Any, known: tuple[Sequence[Any], Any], j: int) -> Any:
-    """The time of an event in a step."""
+    """The time of the j-th occurrence of an event, a root within its step."""
     parts, after = [x[j : j + 1] for x in known[0]], known[1]
 
     def at(t: Any) -> Any:
@@ -151,7 +151,7 @@ def _root(event: Event, method: Any, known: tuple[Sequence[Any], Any], j: int) -
 
 
 def events_of(events: Any, args: tuple[Any, ...], start: float, y0: Any) -> Events | None:
-    """The user's events."""
+    """The user's events, or None."""
     given = (events,) if callable(events) else tuple(events or ())
     found = []
     for event in given:

@@ -1,14 +1,14 @@
 """The derivatives of an integral: integrals of derivatives, over the same nodes.
 
-    F(p, a, b) = the integral of f(t, p) from a to b
-    dF/dp = the integral of df/dp,   dF/da = -f(a, p),   dF/db = f(b, p)
+  F(p, a, b) = the integral of f(t, p) from a to b
+  dF/dp = the integral of df/dp,   dF/da = -f(a, p),   dF/db = f(b, p)
 
-That is so where f doesn't jump at a place that moves with p, such as t = c in (t > c). A slope can
-jump where f has a kink alone, as that of |t - c|: so it is asked at each order of what is
-integrated then, when its derivative is computed.
+This holds unless f jumps at a place that moves with p, such as t = c in (t > c). A derivative of f
+may jump where f only has a kink, as |t - c| does. So the integrand of each order is tested for
+jumps when its derivative is computed.
 
-Names: `places` the nodes, their weights, the intervals in which they are, and the limits a and b;
-`p` what the integrand reaches.
+Names: `places` the nodes, their weights, the intervals that contain them, and the limits a and b;
+`p` the traced values that the integrand reads.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ A, B = 3, 4  # which of them the limits are
 
 @functools.cache
 def rule(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes and weights of a rule on the interval from 0 to 1."""
+    """The nodes and weights of a quadrature rule on the interval from 0 to 1."""
     count = {"gk21": 21, "gk15": 15}[name]
     nodes: list[float] = []
 
@@ -80,7 +80,8 @@ def in_intervals(name: str, ends: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Range:
-    """From where to where an integral goes: as a number t from 0 to 1, in one direction or two."""
+    """The range of an integral, mapped to t from 0 to 1: once, or twice for an integral over the
+    whole line."""
 
     def __init__(self, a: float, b: float) -> None:
         self.kind = [float(np.sign(x)) if np.isinf(x) else 0.0 for x in (a, b)]
@@ -95,7 +96,7 @@ class Range:
             self.sides = [(a, sign, sign)] if self.kind[1] else [(b, sign, -sign)]
 
     def placed(self, t: Any, w: Any) -> Any:
-        """Nodes and weights, for those of t."""
+        """Nodes and weights in x, from those in t."""
         if any(self.kind):
             t, w = (1 - t) / t, w / t**2
         parts = [(start + step * t, factor * w) for start, step, factor in self.sides]
@@ -103,7 +104,7 @@ class Range:
         return parts[0] if one else tuple(np.concatenate(x) for x in zip(*parts, strict=True))
 
     def within(self, ends: Any) -> Any:
-        """Intervals of t, of those that QUADPACK has ended with."""
+        """The intervals in t that correspond to QUADPACK's last intervals."""
         ends = np.sort(np.asarray(ends, float).reshape(-1, 2), 1)
         if any(self.kind):
             return ends
@@ -111,7 +112,7 @@ class Range:
         return np.sort((ends - start) / size, 1) if size else np.array([[0.0, 1.0]])
 
     def integrand(self, f: Callable[..., Any]) -> Callable[[float], Any]:
-        """A function of t, for one of numbers."""
+        """The integrand as a function of t."""
 
         def of_t(t: float) -> Any:
             x, w = self.placed(np.array([t]), np.ones(1))
@@ -120,14 +121,17 @@ class Range:
         return of_t
 
     def limit(self, k: int) -> float:
-        """The t of one that is finite."""
+        """The t of a finite limit."""
         return 0.0 if k == A and not any(self.kind) else 1.0
 
 
 @dataclass(eq=False)
 class Integral:
-    """The integral of what a tape of (t, p) returns, and its rules; the tape is a derivative of the
-    integrand, of some `order`. `limits`: which of a and b have a derivative."""
+    """The integral over t of the results of `tape`, whose inputs are t and p, with its rules.
+
+    `tape` is the derivative of the integrand of the given `order`. `limits` tells which of a and b
+    have a derivative.
+    """
 
     tape: Tape
     order: int
@@ -139,7 +143,7 @@ class Integral:
         self.tape = replace(self.tape, guards=(), output_names=())  # they held at the nodes
 
     def of(self, tape: Tape, places: Sequence[Any], p: Sequence[Any]) -> tuple[Any, ...]:
-        """The integral of a derivative."""
+        """The integral of a derivative of the integrand."""
         integral = replace(self, tape=tape, order=self.order + 1)
         if self.order and may_step(tape, [0], real(tape, 1)):
             places = integral.cut(places, p)
@@ -149,8 +153,8 @@ class Integral:
         return found if isinstance(found, tuple) else (found,)
 
     def sums(self, places: Sequence[Any]) -> Tape:
-        """The sums of weights times values: of arrays with a row for each node, where these are
-        small, and else a loop over the nodes."""
+        """The tape of the sums of weights times values. Small values are batched, with a row for
+        each node; else the tape is a loop over the nodes."""
         count, outs = places[0].shape[0], self.tape.outputs
         tape = inline_calls(self.tape)
         sizes = [x.aval.size for call in tape.calls for x in call.outs]
@@ -181,7 +185,7 @@ class Integral:
         return builder.finish([_of(x, out, builder) for x, out in pairs])
 
     def of_rows(self, places: Sequence[Any], rows: Tape, have_rows: Sequence[bool]) -> Tape:
-        """The same, of a tape for all nodes."""
+        """The sums for a tape that is batched over all nodes."""
         builder = Builder(f"integral of {self.name}")
         xs = [builder.input(x.aval) for x in (*places, *self.tape.inputs[1:])]
         found: list[Any] = []
@@ -208,7 +212,7 @@ class Integral:
         return self.pushed(ts, xs[:PLACES], xs[PLACES:])
 
     def pulled(self, cts: Sequence[Any], places: Sequence[Any], p: Sequence[Any]) -> list[Any]:
-        """The cotangents of places and of p."""
+        """The cotangents of `places` and of `p`."""
         known = [k for k, ct in enumerate(cts) if ct is not None]
         found: list[Any] = [None] * (PLACES + len(p))
         if not known:
@@ -248,8 +252,8 @@ class Integral:
         return [sum(part[1:], part[0]) if part else None for part in parts]
 
     def cut(self, places: Sequence[Any], p: Sequence[Any]) -> Sequence[Any]:
-        """Places in intervals that also end where what is integrated jumps: that of a second
-        derivative may, where a slope has a kink alone, and the first intervals don't end there."""
+        """Places in intervals that also end where the integrand jumps. The integrand of a second
+        derivative may jump where a slope has a kink, and the first intervals don't end there."""
         often = Often(self.tape, f"cuts of {self.name}")
         count, several = 2 * places[0].shape[0], 2 * places[2].shape[0]
 
@@ -282,13 +286,14 @@ class Integral:
 
     @property
     def ends(self) -> list[tuple[int, int]]:
-        """The limits that have a derivative, and its sign."""
+        """The limits that have a derivative, each with the derivative's sign."""
         return [end for end, moves in zip(((A, -1), (B, 1)), self.limits, strict=True) if moves]
 
     def check(
         self, tape: Tape, places: Sequence[Any], p: Sequence[Any], limit: int | None = None
     ) -> Any:
-        """0; an error where what the tape returns jumps between the limits, or at one of them."""
+        """A 0 that raises an error when it is computed if the tape's result jumps between the
+        limits, or at the given limit."""
         often = Often(tape, f"jumps of {self.name}")
 
         def function(ends: Any, a: Any, b: Any, *p: Any) -> list[Any]:
@@ -306,7 +311,7 @@ class Integral:
 
     @property
     def why(self) -> str:
-        """What the error says."""
+        """The message of that error."""
         what = "the integrand jumps" if self.order == 0 else "a slope of the integrand jumps"
         return (
             f"{self.name} has no derivative of order {self.order + 1}{self.line}: {what} at a "
@@ -319,8 +324,8 @@ class Integral:
 
 @dataclass(eq=False)
 class Found:
-    """The rules of the call that finds an integral: of operands (a, b, p), with the results (the
-    integral, nodes, weights, intervals, ...), which are constants but for the first."""
+    """The rules of the call that computes an integral: its operands are (a, b, p), its results the
+    integral, nodes, weights, intervals, ...; all results but the first are constants."""
 
     integral: Integral
 
@@ -334,7 +339,7 @@ class Found:
 
 
 def _without_jumps(g: Callable[[float], Any], ends: np.ndarray, most: int) -> np.ndarray:
-    """Intervals in which a function doesn't jump: these, with those in parts in which it does."""
+    """Intervals in which a function doesn't jump: `ends`, split where it does."""
     middles = [np.max(np.abs(g(float(t)))) for t in ends.mean(1)]
     least, left = SLIGHT * np.max(middles, initial=0.0), [*map(tuple, ends)]
     found: list[tuple[float, float]] = []
@@ -349,7 +354,7 @@ def _without_jumps(g: Callable[[float], Any], ends: np.ndarray, most: int) -> np
 
 
 def shaped(tape: Tape, shape: tuple[int, ...]) -> Tape:
-    """The same result in this shape."""
+    """A tape that reshapes the result to `shape`."""
     if tape.outputs[0].shape == shape:
         return tape
     builder = Builder(tape.name)
@@ -366,7 +371,7 @@ def _as(t: Any, x: Any) -> Any:
 
 
 def _of(x: Any, like: Any, builder: Builder) -> Any:
-    """A number in the dtype of another one."""
+    """A number converted to the dtype of `like`."""
     return x if x.dtype == like.dtype else builder.call(AsType(like.dtype), [x])[0]
 
 

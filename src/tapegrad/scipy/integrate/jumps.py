@@ -1,5 +1,5 @@
-"""Where functions jump. Where that is moves with what decides it, and a derivative of what is
-integrated over it isn't the integral of derivatives."""
+"""Jumps of functions. Where the place of a jump moves with a traced value, the derivative of an
+integral isn't the integral of derivatives."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ WHY = (
 def has_jump(
     g: Callable[[float], Any], ends: Any, share: float = 1e-6, limit: float | None = None
 ) -> bool:
-    """Whether a function jumps in or between intervals, by more than a share of its mean: of one
-    the part between whose ends it differs most, and of that again, comes to where it does. Or
-    whether it does at the first or last end, the `limit`."""
+    """Whether a function jumps within or between intervals by more than `share` of its mean; with
+    `limit`, only whether it jumps at the first or last end.
+
+    The search halves an interval again and again, and goes on in the part whose ends differ more.
+    """
     size = ends[:, 1] - ends[:, 0]
     middles = [np.abs(g(float(t))) for t in ends.mean(1)]
     span = np.sum(size)
@@ -45,8 +47,9 @@ def has_jump(
 def jump_between(
     g: Callable[[float], Any], a: float, b: float, least: Any, span: float
 ) -> float | None:
-    """Where a function of numbers up to `span` jumps between two of them, by more than `least`: the
-    part between whose ends it differs most, and of that again."""
+    """The place where a function jumps by more than `least` between a and b, or None. The search
+    splits the interval again and again, and goes on in the part whose ends differ more. `span` is
+    the scale of the numbers."""
     low, high = g(a), g(b)
     wide: Any = np.inf  # how much it differs over a hundred times as much
     while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
@@ -61,8 +64,8 @@ def jump_between(
 
 
 def along(callback: Callback, times: Any, states: Any) -> bool:
-    """Whether the right-hand side of an equation jumps on the way of a solution, from state to
-    state; at later calls it is the same, or the program is traced anew."""
+    """Whether the right-hand side of an equation jumps along a solution, between consecutive
+    states. The answer is guarded at later calls."""
     if not callback.may_jump:
         return False
 
@@ -89,7 +92,7 @@ def _mid(y: Any, k: int, share: float) -> Any:
 
 
 def barred(x: Any) -> Any:
-    """The same value, of which no derivative is known."""
+    """The same value, whose derivative is an error."""
     value = np.asarray(x._read()[1])
     primitive = ForeignCall("solve_ivp", _same, (Aval(value.shape, value.dtype),), 1, None, WHY)
     return recorded(primitive, [x], [value])[0]

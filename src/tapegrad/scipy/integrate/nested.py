@@ -1,6 +1,8 @@
-"""Integrals over two variables by scipy.integrate: nquad, dblquad. As in SciPy it is one of `quad`,
-whose integrand is the integral over the inner variable. Each level finds intervals for its
-derivatives at each node of the outer one: over three variables that would take half a minute.
+"""Integrals over two variables by scipy.integrate: nquad, dblquad.
+
+As in SciPy they are a `quad` whose integrand is the integral over the inner variable. Each level
+finds intervals for its derivatives at each node of the outer level: over three variables that
+would take half a minute, so it is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ BEYOND = (
 
 
 def _called(f: Any) -> Callable[..., Any]:
-    """What SciPy asks for a range or for options, which may be given as such."""
+    """A range or options as a function; they may be given as plain values."""
     return as_called(f) if callable(f) else lambda *xs: f
 
 
@@ -59,7 +61,8 @@ def _integral(
     options: Sequence[Callable[..., Any]],
     given: tuple[Any, ...],
 ) -> Callable[..., Any]:
-    """The integral over the variables of these limits, innermost first, of those further out."""
+    """The integral over the variables of `limits`, innermost first, as a function of the outer
+    ones."""
     if not limits:
         return lambda *xs: f(*xs, *given)
     *inner_limits, limit = limits

@@ -1,10 +1,10 @@
 """Integrals by scipy.integrate: quad, quad_vec, fixed_quad.
 
 The value is SciPy's own. Its derivatives are those of a sum of weights times values of the
-integrand, at the nodes of a rule of Gauss and Kronrod: in the intervals that SciPy has ended with,
-if the derivatives by what the integrand reaches can be integrated in them, and else in such that
-are found for these. So it is differentiated as often as is wanted. With respect to a limit the
-derivative is the integrand there.
+integrand at the nodes of a Gauss-Kronrod rule, so they exist for all orders. The rule is applied
+in SciPy's last intervals if the derivatives along the values that the integrand reads can be
+integrated in these; else other intervals are found for the derivatives. The derivative along a
+limit is the integrand there.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ WHY = (
 
 
 class Mesh:
-    """Nodes and weights with which an integral has its derivatives, too, as many as a power of 2:
-    those that aren't needed weigh nothing. At later calls there are as many."""
+    """The nodes and weights by which an integral and its derivatives are computed.
+
+    Their number is a power of 2, and the same at later calls; unused nodes have weight 0.
+    """
 
     def __init__(self, epsabs: float, epsrel: float, callback: Callback) -> None:
         kinds = [np.asarray(x).dtype for x in values_of(callback.p)]
@@ -62,7 +64,8 @@ class Mesh:
         self.epsabs, self.room = max(epsabs, 1e-14), 0
 
     def of(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
-        """Of these intervals of t, or of others, which are returned, too; and whether they do."""
+        """A mesh in the intervals `ends` of t, or in others if the derivatives need them; with the
+        intervals, and whether the rule is accurate enough in them."""
         done, tiny = True, _tiny(where, value)
         ends, does = self._cut(where, ends, name, f, value)
         if not does:
@@ -88,13 +91,14 @@ class Mesh:
         return _filled(nodes, nodes[0], room), _filled(weights, 0.0, room), ends, done
 
     def _error(self, total: Any) -> float:
-        """By how much integrals of this size may be wrong."""
+        """The error that is allowed for integrals of this size."""
         return self.epsabs + self.epsrel * float(np.abs(total).max(initial=0.0))
 
     def _cut(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> tuple[Any, bool]:
-        """Intervals that also end where a slope jumps between an end and the node next to it; and
-        whether the rule is near enough in them, held against one in their halves. No sum tells of
-        such a jump, but at the end the polynomial through the nodes is apart from the integrand."""
+        """Intervals that also end where a slope jumps between an end and the nearest node, and
+        whether the rule is accurate enough in them, compared with the rule in their halves. Such a
+        jump shows in no sum, but at the end the polynomial through the nodes differs from the
+        integrand."""
         _, weights = rule(name)
         tiny = _tiny(where, value)
         while True:
@@ -122,8 +126,8 @@ MOST = 1000  # intervals
 
 @functools.cache
 def _at_ends(name: str) -> np.ndarray:
-    """What a polynomial has at both ends of the interval from 0 to 1, of its values at the nodes of
-    a rule: a row for each end."""
+    """The matrix that extrapolates values at a rule's nodes to both ends of the interval from 0 to
+    1: one row for each end."""
     nodes, _ = rule(name)
     apart = nodes[:, None] - nodes
     np.fill_diagonal(apart, 1.0)
@@ -137,7 +141,7 @@ def _at_ends(name: str) -> np.ndarray:
 
 @functools.cache
 def _beside(name: str) -> np.ndarray:
-    """How far from both ends of the interval from 0 to 1 the nearest nodes of a rule are."""
+    """The distances of a rule's outermost nodes from both ends of the interval from 0 to 1."""
     nodes, _ = rule(name)
     return np.array([np.min(nodes), 1 - np.max(nodes)])
 
@@ -150,8 +154,8 @@ def _places(name: str) -> np.ndarray:
 
 
 def _rows(where: Range, ends: Any, name: str, f: Any, value: Any, tiny: float) -> Any:
-    """What `_both` is as a function of t, at the nodes of each interval; at those of its halves,
-    the mean of both; and near its ends."""
+    """`_both` as a function of t: at the nodes of each interval; at those of its halves, averaged;
+    and near its ends."""
     places, low, high = _places(name), ends[:, :1], ends[:, 1:]
     size, count = high - low, len(places) // 3
     near = np.minimum(NEAR, 1e-3 * size)
@@ -165,20 +169,20 @@ def _rows(where: Range, ends: Any, name: str, f: Any, value: Any, tiny: float) -
 
 
 def _filled(x: Any, fill: Any, room: int) -> np.ndarray:
-    """An array of `room` rows, which begins with these."""
+    """An array of `room` rows that begins with `x` and continues with `fill`."""
     found = np.full((room, *x.shape[1:]), fill)
     found[: len(x)] = x
     return found
 
 
 def _tiny(where: Range, value: Any) -> float:
-    """How small an integrand that goes far out is where slopes that overflow are their limit, 0.
-    Without an end at infinity there is no such place."""
+    """The size of an integrand below which slopes that overflow are replaced by their limit, 0. It
+    applies to ranges with an infinite end; for others it is -1."""
     return float(np.max(np.abs(value), initial=0.0)) * NOTHING**3 if any(where.kind) else -1.0
 
 
 def _both(f: Any, tiny: float) -> Callable[[float], np.ndarray]:
-    """A function's value, and its derivatives by all that it reaches."""
+    """A function's value, and its derivatives along all values that it reads."""
 
     def g(t: float) -> np.ndarray:
         value, slopes = np.reshape(f(t), -1), f.slopes(t)
@@ -190,7 +194,8 @@ def _both(f: Any, tiny: float) -> Callable[[float], np.ndarray]:
 
 
 def _table(f: Any, nodes: Any, count: int, size: int, tiny: float) -> np.ndarray:
-    """`_both` at some times `count` nodes: a row for each, of so many values and of derivatives."""
+    """`_both` at the nodes, a multiple of `count`: a row for each, of `size` values and the
+    derivatives."""
     found: np.ndarray = f.many(nodes, count)
     if tiny < 0:
         return found
@@ -200,8 +205,8 @@ def _table(f: Any, nodes: Any, count: int, size: int, tiny: float) -> np.ndarray
 
 
 def _that_count(nodes: Any, weights: Any, f: Any, name: str, size: int) -> tuple[Any, Any]:
-    """The nodes without those far out at which neither the integrand nor its slopes count: there
-    derivatives, of any order, may overflow on their way to 0."""
+    """The nodes without those at which neither the integrand nor its slopes matter: far out,
+    derivatives of any order may overflow on their way to 0."""
     with np.errstate(all="ignore"):
         parts = np.abs(weights[:, None] * _table(f, nodes, len(rule(name)[0]), size, np.inf))
         counts = np.any(parts > NOTHING * np.max(parts, 0, initial=0.0), 1)
@@ -209,8 +214,8 @@ def _that_count(nodes: Any, weights: Any, f: Any, name: str, size: int) -> tuple
 
 
 def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
-    """The integral, and what its error is taken for, which is a constant. `solver(f, a, b)` returns
-    them, a mesh, and how it has ended."""
+    """The integral, and the estimate of its error, which is a constant. `solver(f, a, b)` returns
+    both, a mesh, and its status."""
     a, b = [as_floats(x) if is_traced(x) else x for x in (a, b)]  # as the integrand takes them
     moving = [is_traced(x) and bool(np.isfinite(example(x))) for x in (a, b)]
 
@@ -287,7 +292,7 @@ def quad(
 
 
 def _wave(weight: str, a: Any, b: Any) -> Any:
-    """What SciPy's weight multiplies an integrand by, between limits that are finite."""
+    """The function by which SciPy's `weight` multiplies an integrand, between finite limits."""
     if weight in ("cos", "sin") and np.isfinite(example(a)) and np.isfinite(example(b)):
         return np.cos if weight == "cos" else np.sin
     raise refusal(
@@ -297,7 +302,7 @@ def _wave(weight: str, a: Any, b: Any) -> Any:
 
 
 def inside(a: float, b: float) -> float:
-    """A number between limits."""
+    """A number between the limits."""
     if np.isfinite(a) and np.isfinite(b):
         return 0.5 * (a + b)
     if np.isfinite(a):
@@ -348,7 +353,7 @@ def quad_vec(
 
 @stands_for(HOME, callbacks=True, lists="args")
 def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
-    """Gauss' rule of order n: what SciPy computes is traced as it is."""
+    """Gauss' rule of order n, traced like any NumPy code."""
     from scipy.special import roots_legendre
 
     if is_traced((a, b)) and any(np.isinf(example(x)) for x in (a, b)):

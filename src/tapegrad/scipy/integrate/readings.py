@@ -1,13 +1,13 @@
-"""The solution at given times, read off while its steps are taken: one loop over the steps, and in
-each of them one over the times that lie in it.
+"""Dense output at given times, interpolated while the steps are taken: a loop over the steps, and
+in it a loop over the times within the step.
 
-    for k in range(count):
-        y', slopes = a step of size h[k]
-        for i in range(first[k], first[k + 1]):
-            found[i] = polynomial of y, y', slopes at times[i]
+  for k in range(count):
+      y', slopes = a step of size h[k]
+      for i in range(first[k], first[k + 1]):
+          found[i] = polynomial of y, y', slopes at times[i]
 
-So there is one tape for any number of steps, of which a call makes as many as it takes, and nothing
-is as long as the number of steps but what the derivative keeps of each.
+So one tape serves any number of steps. No array is as long as the number of steps except the
+residuals that the derivative keeps.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def values_at(
     times: Any,
     number: Any = None,
 ) -> tuple[Any, Any]:
-    """Values at times in order, the rows of an array, of a solution whose `count` steps end at
-    `ends`; and in how many steps there are times. Of these the first `number` count, or all."""
+    """The values at `times`, which are in order, as rows of an array, and the number of steps with
+    a time in them. The solution has `count` steps that end at `ends`. Only the first `number`
+    times are used, by default all."""
     room, zero = len(times), np.int64(0)
     number = np.int64(room) if number is None else number
     begun, taken = _stepping(method, span, y0, ends)
@@ -80,8 +81,9 @@ def over_steps(
     init: Sequence[Any],
     each: Callable[..., Sequence[Any]],
 ) -> tuple[Any, Any, Sequence[Any]]:
-    """The time and the value after `count` steps that end at `ends`, and what is carried by
-    `each(k, rows, slopes, carried)`, of times and values at both ends of each step."""
+    """The time and the value after `count` steps that end at `ends`, and the carried values of
+    `each(k, rows, slopes, carried)`, where `rows` are the times and values at both ends of a
+    step."""
     begun, taken = _stepping(method, span, y0, ends)
 
     def step(state: Any) -> Any:
@@ -98,7 +100,7 @@ def over_steps(
 def parts_in(
     method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any, steps: Sequence[Any]
 ) -> list[tuple[Any, Any]]:
-    """Of several arrays of numbers of steps, which rise, `Method.parts` of these, and where they
+    """For each array of increasing step numbers: the `Method.parts` of these steps, and where they
     end."""
     size, stages = y0.size, method.kind.n_stages + 1
     width = 2 + size * (2 + stages)
@@ -130,11 +132,11 @@ def _unpacked(method: Method, rows: Any, size: int) -> tuple[Any, Any]:
 def _stepping(
     method: Method, span: tuple[Any, Any], y0: Any, ends: Any
 ) -> tuple[tuple[Any, ...], Callable[..., Any]]:
-    """Before the first step its number, the time, the value and the slope; and the function of
-    these that takes a step, and gives where it ends, its size, the value and slopes."""
+    """The state before the first step, `(number, time, value, slope)`, and the function that takes
+    a step from a state. It returns the step's end, size, value and slopes."""
     start, end = span
     last, still = stopped(end), stopped(start)
-    # A start that moves takes all steps with it, and an end the last one.
+    # A traced start moves all steps, and a traced end the last one.
     moved = start - still
     begin = start + np.float64(0)
 
@@ -148,7 +150,7 @@ def _stepping(
 
 
 def _if(some: Any, f: Callable[..., Any], xs: Sequence[Any]) -> Any:
-    """f(*xs) where something holds, and else the first of these."""
+    """f(*xs) if the condition holds, else the first of `xs`."""
     if not any(isinstance(x, Tracer) for x in (some, *xs)):
         return f(*xs) if some else xs[0]
 
@@ -163,7 +165,7 @@ def _if(some: Any, f: Callable[..., Any], xs: Sequence[Any]) -> Any:
 
 
 def _beyond(direction: float, times: Any, number: Any, end: Any, first: Any) -> Any:
-    """The number of the first time behind this one, from `first` on, of so many."""
+    """The index of the first time after `end`, from `first` on; `number` if there is none."""
     still, room = stopped(times), len(times)
     there = entry(still, np.minimum(first, number - 1))
     going = np.logical_and(first < number, direction * there <= direction * end)
@@ -181,8 +183,8 @@ def _beyond(direction: float, times: Any, number: Any, end: Any, first: Any) -> 
 
 
 def _reading(count: int, size: int, room: int, alternates: bool) -> Tape:
-    """The round of the loop over the times in a step. With so many terms the value at t + x h is
-    y + x (a + x (b + ...)), where every other factor may be 1 - x."""
+    """The body of the loop over the times within a step. From `count` terms the value at t + x h
+    is y + x (a + x (b + ...)); if it `alternates`, every other factor is 1 - x."""
     builder = Builder("reading")
     writer = Writer(builder)
     kinds = [INTEGER, Aval((room, size), FLOAT.dtype), Aval((room,), FLOAT.dtype), INTEGER]

@@ -1,12 +1,12 @@
-"""Explicit Runge-Kutta methods, step by step as SciPy takes them.
+"""Explicit Runge-Kutta methods, with SciPy's steps.
 
-A loop chooses the steps as `scipy.integrate.RK45` does, and holds what it has accepted. What is
-differentiated is a second loop over these steps: so the derivative is that of the numbers which
-SciPy computes, with the steps taken for constants, and there are as many rounds of it as steps.
-A limit of time that is traced moves the last step, and a start all others.
+A first loop chooses the steps as `scipy.integrate.RK45` does, and stores the accepted ones. A
+second loop over these steps is differentiated. So the derivative is that of the numbers that SciPy
+computes, with the steps held constant, and its trip count is the number of steps. A traced end of
+the time span moves the last step, and a traced start moves all steps.
 
-The coefficients are those of SciPy's classes (Dormand and Prince, 1980; Bogacki and Shampine, 1989;
-Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", II.4 and II.5).
+The coefficients are those of SciPy's classes (Dormand and Prince, 1980; Bogacki and Shampine,
+1989; Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", II.4 and II.5).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # factors between steps, as SciPy has them
 
 @dataclass
 class Method:
-    """A method, and how it chooses steps."""
+    """A Runge-Kutta method, and its step size control."""
 
     callback: Callback
     kind: Any
@@ -43,7 +43,7 @@ class Method:
     first_step: float | None = None
 
     def fun(self, t: Any, y: Any, p: Any = None) -> Any:
-        """The slopes; a number stands for all, as SciPy writes it to an array's row."""
+        """The slopes. A scalar is broadcast, since SciPy assigns it to a row of an array."""
         found = self.callback.applied(t, y, p=p)
         return found if np.shape(found) == np.shape(y) else np.broadcast_to(found, np.shape(y))
 
@@ -52,7 +52,7 @@ class Method:
     def stages(
         self, t: Any, y: Any, f: Any, h: Any, fun: Callable[[Any, Any], Any] | None = None
     ) -> tuple[Any, list[Any]]:
-        """The value after a step, and the slopes that it comes of."""
+        """The value after a step, and the slopes of its stages."""
         fun = self.fun if fun is None else fun
         k = [f]
         for a, c in zip(self.kind.A[1:], self.kind.C[1:], strict=True):
@@ -61,7 +61,7 @@ class Method:
         return y_new, [*k, fun(t + h, y_new)]
 
     def error(self, k: list[Any], h: Any, scale: Any) -> Any:
-        """The size of the error, of which 1 is allowed."""
+        """The error of a step, relative to the tolerance: up to 1 is accepted."""
         if self.kind is not theirs.DOP853:
             return _norm(_combined(self.kind.E, k) * h / scale)
         fifth = np.sum((_combined(self.kind.E5, k) / scale) ** 2)
@@ -74,7 +74,7 @@ class Method:
     # ---- the choice of steps
 
     def first(self, fun: Callable[[Any, Any], Any], t: Any, y: Any, f: Any, end: Any) -> Any:
-        """The first step: Hairer, Norsett and Wanner, II.4."""
+        """The size of the first step: Hairer, Norsett and Wanner, II.4."""
         if self.first_step is not None:
             return self.first_step + 0.0 * t
         length = np.abs(end - t)
@@ -94,9 +94,9 @@ class Method:
     def chosen(
         self, t: Any, y: Any, end: Any, events: Events | None = None, often: Sequence[int] = ()
     ) -> tuple[Any, Any, Any, Any, Sequence[Any]]:
-        """Where the accepted steps end, in an array with room; how many there are, how often one
-        was tried, whether it has come to the end, and what is seen of events, each of which may
-        happen so `often`."""
+        """The ends of the accepted steps, in an array with room for more; their number; the number
+        of attempted steps; whether the end was reached; and the loop-carried values of the events,
+        each of which may happen `often`."""
         t, y, end = stopped(t) + 0.0, stopped(y), stopped(end)
         p = [stopped(x) for x in self.callback.p]  # so nothing in the loop has a derivative
 
@@ -153,19 +153,20 @@ class Method:
         return last[5], last[6], last[7], done, last[8:]
 
     def _smallest(self, t: Any) -> Any:
-        """Ten times how far the next number is. The power of 2 in a number is a difference of two
-        products (Rump, "Error estimation of floating-point summation and dot product", 2012)."""
+        """The least step size: ten times the distance to the next float. The power of 2 in a
+        number is a difference of two products (Rump, "Error estimation of floating-point summation
+        and dot product", 2012)."""
         q = (2.0**52 + 1) * np.abs(t)
         power = np.abs(q - (1 - 2.0**-53) * q)
         inwards = np.logical_and(self.direction * t < 0, np.abs(t) == power)
         return 10 * np.maximum(2.0**-52 * np.where(inwards, 0.5 * power, power), 5e-324)
 
-    # ---- the steps again
+    # ---- the differentiated pass over the accepted steps
 
     def taken(self, t: Any, y: Any, end: Any, ends: Any) -> Any:
-        """Of each step where it begins, its size, value and slopes; and the last value. Those
-        behind the last one have no size."""
-        # A start that moves takes all steps with it, and an end the last one.
+        """For each step its start, end, size, value and slopes; and the last value. Steps after
+        the last one have size 0."""
+        # A traced start moves all steps, and a traced end the last one.
         start = t - stopped(t)
         moved = np.where(ends == stopped(end), end, ends + start)
         before = np.concatenate([np.reshape(t + 0.0 * ends[0], (1,)), moved[:-1]])
@@ -182,23 +183,23 @@ class Method:
         return before, moved, moved - before, values, slopes, last
 
     def held(self, steps: Any, times: Any, last: int) -> Any:
-        """The numbers of the steps in which these times are; `last` is that of the last one."""
+        """The numbers of the steps that contain `times`; `last` is the number of the last step."""
         before = self.direction * np.reshape(stopped(steps[1]), (1, -1))
         index = np.sum(self.direction * np.reshape(stopped(times), (-1, 1)) > before, axis=1)
         return np.minimum(index, last)
 
     def places(self, steps: Any, times: Any) -> Any:
-        """Of each time, which step it is in."""
+        """A boolean row for each time that marks the step that contains it."""
         room = len(steps[0])
         return np.reshape(self.held(steps, times, room - 1), (-1, 1)) == np.arange(room)
 
     def between(self, steps: Any, times: Any, last: int) -> Any:
-        """Values at times: the rows of an array."""
+        """Values at `times`: the rows of an array."""
         return self.along(self.parts(steps, self.held(steps, times, last)), times)
 
     def parts(self, steps: Any, index: Any) -> tuple[Any, ...]:
-        """What gives values in the steps of these numbers, as `along` has them: where they begin,
-        their sizes, values, the following ones, and slopes."""
+        """The parts from which `along` interpolates within the steps of these numbers: their
+        starts, sizes, values, following values, and slopes."""
         before, _, sizes, values, slopes, last = steps
         t, h, y = before[index], sizes[index], values[index]
         k = [slopes[:, s][index] for s in range(slopes.shape[1])]
@@ -211,7 +212,7 @@ class Method:
         return (t, h, y, nexts, *k)
 
     def along(self, parts: Sequence[Any], times: Any) -> Any:
-        """Values at one time in each of these steps."""
+        """The value at one time in each of these steps."""
         t, h, y, nexts, *k = parts
         x = (times - t) / np.where(h == 0, 1.0, h)
         if self.kind is theirs.DOP853:
@@ -225,11 +226,12 @@ class Method:
 
     @property
     def alternates(self) -> bool:
-        """Whether polynomials in a step have every other factor 1 - x."""
+        """Whether every other factor of the interpolating polynomials is 1 - x."""
         return self.kind is theirs.DOP853
 
     def terms(self, t: Any, y: Any, after: Any, h: Any, k: list[Any]) -> list[Any]:
-        """The terms of the polynomial in one step, as `readings` has them."""
+        """The terms of the interpolating polynomial in one step, in the form that `readings`
+        evaluates."""
         if not self.alternates:
             return [h * _combined(column, k) for column in self.kind.P.T]
         k = self._with_more(t, h, y, k)
@@ -238,14 +240,14 @@ class Method:
         return [*terms, *[h * _combined(row, k) for row in self.kind.D]]
 
     def _with_more(self, t: Any, h: Any, y: Any, k: list[Any]) -> list[Any]:
-        """The slopes of a step with three more."""
+        """The slopes of a step and the additional ones of the dense output (`A_EXTRA`)."""
         k = list(k)
         for a, c in zip(self.kind.A_EXTRA, self.kind.C_EXTRA, strict=True):
             k.append(self.fun(t + c * h, y + _combined(a, k) * h))
         return k
 
     def _further(self, t: Any, h: Any, y: Any, k: list[Any]) -> list[Any]:
-        """The slopes with three more, of the steps that are asked for."""
+        """The slopes and the additional ones of the dense output, for the requested steps only."""
 
         def further(_: Any, entry: Any) -> Any:
             t, h, y, *k = entry
@@ -255,7 +257,7 @@ class Method:
         return [slopes[:, s] for s in range(slopes.shape[1])]
 
     def _dense(self, h: Any, y: Any, after: Any, k: list[Any], x: Any) -> Any:
-        """A polynomial of degree seven."""
+        """DOP853's interpolating polynomial of degree 7."""
         h, x = h[:, None], x[:, None]
         change = after - y
         terms = [change, h * k[0] - change, 2 * change - h * (k[self.kind.n_stages] + k[0])]

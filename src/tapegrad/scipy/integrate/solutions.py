@@ -1,4 +1,4 @@
-"""A solution of any number of steps, of which only what is read is computed."""
+"""Solutions with any number of steps, of which only the parts that are read are computed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from tapegrad.scipy.outside import stopped
 
 
 class Solution(theirs.OdeSolution, Carrier):
-    """The solution between its steps, with traced values. `steps` gives these, and the first times
-    that are asked for, in order, are read `on_the_way`, for any number of steps."""
+    """A solution as a function of time, with traced values.
+
+    `steps()` returns the steps. A first request for times in order is answered `on_the_way`, in
+    the loop over the steps, for any number of steps.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,10 @@ class Solution(theirs.OdeSolution, Carrier):
 
 
 class Run:
-    """So many steps, which end at `ends`, of which only what is read is computed. An event may have
-    ended them: `final` is when, and the value then."""
+    """`count` steps that end at `ends`. Only the parts that are read are computed.
+
+    If an event has ended them, `final` is that time and the value then.
+    """
 
     def __init__(
         self, method: Method, span: tuple[Any, Any], y0: Any, ends: Any, count: Any
@@ -72,19 +77,19 @@ class Run:
         return self.span[1] if self.final is None else self.final[0]
 
     def _steps(self) -> Any:
-        """All of them, as `Method.taken` has them."""
+        """All steps, in the form of `Method.taken`."""
         start, end = self.span
         return taken(self.method, start, self.y0, end, self.ends[: int(self.count)])  # guarded
 
     def _last(self) -> tuple[Any, Any]:
-        """The end, and the value there."""
+        """The last time, and the value there."""
         return self.final or (self.span[1], self._over([], lambda k, rows, slopes, carried: [])[1])
 
     def _over(self, init: Any, each: Any) -> Any:
         return over_steps(self.method, self.span, self.y0, self.ends, self.count, init, each)
 
     def over(self, init: Any, each: Any) -> Any:
-        """What is carried over all steps: see `Course`."""
+        """The carried values after all steps: see `Course`."""
 
         def step(k: Any, rows: Any, slopes: Any, carried: Any) -> Any:
             if self.final is not None:
@@ -97,13 +102,13 @@ class Run:
         return self._over(init, step)[2]
 
     def at(self, times: Any) -> Any:
-        """Values at these times, which are in order: the rows of an array."""
+        """Values at `times`, which are in order: the rows of an array."""
         if not np.size(times):
             return np.zeros((0, self.y0.size))
         return values_at(self.method, self.span, self.y0, self.ends, self.count, times)[0]
 
     def parts(self, numbers: Sequence[Any]) -> Any:
-        """Of steps by their numbers: see `Events.happened`."""
+        """The parts of steps by their numbers: see `Events.happened`."""
         return parts_in(self.method, self.span, self.y0, self.ends, self.count, numbers)
 
     def on_the_way(self, times: Any) -> Any:
@@ -121,7 +126,7 @@ class Run:
         return np.transpose(values_of(self.y0, self.steps(), last))
 
     def of_any_number(self) -> tuple[Any, Any, Solution]:
-        """Times and values of all steps, and between them."""
+        """The times and values of all steps as deferred arrays, and the solution between them."""
         first = self.span[0] + np.float64(0), self.y0
         rises = self.method.direction > 0
         course = Course(self.ends._trace, self.count, first, self.last, self.over, rises)
@@ -131,17 +136,18 @@ class Run:
 
 
 def times_of(steps: Any) -> Any:
-    """Where all steps end, and the first one begins."""
+    """The start of the first step, and the ends of all steps."""
     return np.concatenate([steps[0][:1], steps[1]])
 
 
 def values_of(y0: Any, steps: Any, last: Any) -> Any:
-    """The values there: the rows of an array."""
+    """The values at `times_of`: the rows of an array."""
     return np.concatenate([np.reshape(y0, (1, -1)), steps[3][1:], np.reshape(last, (1, -1))])
 
 
 def taken(method: Method, start: Any, y0: Any, end: Any, ends: Any) -> Any:
-    """Steps, which have no derivatives where the right-hand side jumps."""
+    """The steps as in `Method.taken`. If the right-hand side jumps, their derivative is an
+    error."""
     steps = method.taken(start, y0, end, ends)
     if not jumps.along(method.callback, stopped(steps[0]), stopped(steps[3])):
         return steps
@@ -149,7 +155,7 @@ def taken(method: Method, start: Any, y0: Any, end: Any, ends: Any) -> Any:
 
 
 def ordered(direction: float, start: Any, end: Any, times: Any) -> Any:
-    """Whether times follow one another on the way from start to end."""
+    """Whether times are strictly ordered on the way from start to end."""
     if not np.size(times):
         return True
     along = direction * np.stack([start, times[0], times[-1], end])
@@ -158,5 +164,5 @@ def ordered(direction: float, start: Any, end: Any, times: Any) -> Any:
 
 
 def with_end(t: Any, end: Any) -> Any:
-    """Times whose last one is the end."""
+    """The times with the last one replaced by `end`."""
     return np.concatenate([t[:-1], np.reshape(end, (1,))])

@@ -1,8 +1,8 @@
-"""Ordinary differential equations that scipy.integrate solves: solve_ivp, odeint.
+"""Ordinary differential equations of scipy.integrate: solve_ivp, odeint.
 
-By explicit Runge-Kutta methods the steps are SciPy's own (`rungekutta.py`), and all is on the tape.
-By the others the values are SciPy's own, and the derivative is that of the solution as DOP853 has
-it with tolerances of 1e-10: both are near to the same.
+For explicit Runge-Kutta methods the steps are SciPy's own (`rungekutta.py`), and the whole
+computation is on the tape. For other methods the values are SciPy's own, and the derivative is
+that of DOP853's solution with tolerances of 1e-10: both approximate the same solution.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FINE = {"rtol": 1e-10, "atol": 1e-12}
 
 
 class Trajectory(OdeResult, Carrier):
-    """A result with traced values."""
+    """The result of `solve_ivp`, with traced values."""
 
 
 def _refused(what: str, instead: str = "") -> UnsupportedError:
@@ -61,7 +61,7 @@ def _refused(what: str, instead: str = "") -> UnsupportedError:
 
 
 def _times(t: Any) -> Any:
-    """As floats: integers may be traced, too."""
+    """Times as floats: traced integers are possible, too."""
     return t * 1.0 if is_traced(t) else np.asarray(t, float)
 
 
@@ -114,7 +114,8 @@ def solve_ivp(
 
 @dataclass(frozen=True)
 class _Problem:
-    """A call of solve_ivp: f, by which method, from where to where, and at which times."""
+    """The arguments of one call of `solve_ivp`: the function, method, time span, start value and
+    times."""
 
     callback: Callback
     method: Any
@@ -124,7 +125,8 @@ class _Problem:
     options: Any
 
     def plain(self, events: Events | None = None) -> Any:
-        """SciPy's own result for the values: now all ways through the functions are known."""
+        """SciPy's own result for the present values. After it, all branches that the functions
+        take are known."""
         ends = float(example(self.span[0])), float(example(self.span[1]))
         times = None if self.t_eval is None else example(self.t_eval)
         watched = None if events is None else [e.plain() for e in events.events]
@@ -133,8 +135,8 @@ class _Problem:
             return theirs.solve_ivp(*given, events=watched, **self.options)
 
     def outside(self, room: int = 0) -> Outside:
-        """SciPy's own call at each call: values, times, how many there are, and how often it has
-        called what. There may be room for more steps."""
+        """SciPy's own call, repeated at each call: values, times, their number, and the counts of
+        evaluations. With `room` there is space for more steps."""
 
         def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
             lower, upper, y, *times = values
@@ -148,7 +150,7 @@ class _Problem:
         return Outside("solve_ivp", solver, [self.callback], [*self.span, self.y0, *times])
 
     def unfinished(self, plain: Any) -> Any:
-        """A result that hasn't come to its end: no value of it has a derivative."""
+        """The result of a solution that hasn't reached its end: its values have no derivative."""
         y, t, _, *counts = self.outside().record(why=UNFINISHED, visible=2)
         told = dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
         told |= {k: plain[k] for k in ("status", "message", "success")}
@@ -156,7 +158,7 @@ class _Problem:
         return Trajectory(t=t, y=y, sol=rest, t_events=rest, y_events=rest, **told)
 
     def begun(self, tried: int) -> Method:
-        """The method, of which so many steps were tried."""
+        """The method, with room for steps when `tried` steps were attempted."""
         lower, upper = (float(example(x)) for x in self.span)
         given = self.method(self.callback, lower, example(self.y0), upper, **self.options)
         return _method(self.callback, given, tried, self.options)
@@ -229,12 +231,12 @@ def _explicit(problem: _Problem, events: Events | None, dense: Any) -> Any:
 
 
 def _until(method: Method, times: Any, end: Any) -> Any:
-    """Times that the solution comes to."""
+    """The times that the solution reaches."""
     return times[: int(np.sum(method.direction * (stopped(end) - stopped(times)) >= 0))]
 
 
 def _stays_whole(method: Method, start: Any, y0: Any, end: Any) -> bool:
-    """Whether there is a loop over any number of steps, of which none is looked at by itself."""
+    """Whether one loop may serve any number of steps: no step has to be examined by itself."""
     return bool(not method.callback.may_jump and np.size(y0) and start != end)
 
 
@@ -249,8 +251,9 @@ def _evaluations(method: Method, tried: Any, asked: Any, options: Any) -> Any:
 def _at_times(
     method: Method, start: Any, y0: Any, end: Any, times: Any, number: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Values at times in order, the rows of an array; how often a step was tried, and in how many
-    of those that were taken there are times. Of these the first `number` count, or all."""
+    """The values at `times`, which are in order, as rows of an array; the number of attempted
+    steps; and the number of steps with a time in them. Only the first `number` times are used, by
+    default all."""
     if number is None:
         _hold_order(method, start, end, times)
     ends, count, tried, done, _ = method.chosen(start, y0, end)
@@ -258,7 +261,7 @@ def _at_times(
     if np.size(times) and _stays_whole(method, start, y0, end):
         y, asked = values_at(method, (start, end), y0, ends, count, times, number)
         return y, tried, asked
-    # All steps are there to be looked at.
+    # All steps are computed, so that each can be examined.
     ends = np.where(np.arange(method.room) < count, ends, stopped(end))
     steps = taken(method, start, y0, end, ends)
     asked = np.sum(np.any(method.places(steps, times), axis=0))
@@ -271,7 +274,7 @@ def _hold_order(method: Method, start: Any, end: Any, times: Any) -> None:
 
 
 def _method(callback: Callback, given: Any, tried: int, options: Any) -> Method:
-    """The method, with room for more steps than were tried when it was traced."""
+    """The method with its limits. It has room for more steps than were attempted while tracing."""
     room = max(tried + tried // 2, 8)
     if not callback.may_jump:  # no array is looked at whole
         size = 8 * given.n * (given.n_stages + 4)  # what is kept of a step, at the most
@@ -289,13 +292,13 @@ def _method(callback: Callback, given: Any, tried: int, options: Any) -> Method:
 
 
 def _hold(x: Any, expected: bool, what: str) -> None:
-    """A guard, if this is traced."""
+    """Guard a condition if it is traced."""
     if isinstance(x, Tracer):
         x._trace.guard(x, expected, what)
 
 
 def _others(problem: _Problem) -> Any:
-    """SciPy's own values, with derivatives of a finer solution."""
+    """SciPy's own values, with the derivative of a more accurate solution."""
     if callable(problem.options.get("jac")):
         raise _refused("jac")
     (start, end), y0, t_eval = problem.span, problem.y0, problem.t_eval
@@ -320,7 +323,7 @@ def _others(problem: _Problem) -> Any:
 
 
 def _widened(x: Any, room: int) -> Any:
-    """An array with room for more steps, if it has more than there are."""
+    """An array with room for more steps."""
     wide = np.zeros((*x.shape[:-1], max(room, x.shape[-1])))
     wide[..., : x.shape[-1]] = x
     return wide
@@ -335,7 +338,7 @@ def _of_room(
     y0: Any,
     corrected: Callable[[Any, Any], Any],
 ) -> tuple[Any, Any]:
-    """Times and values of `count` steps, of which there is room for more."""
+    """The times and values of `count` steps from arrays with room for more."""
     start, end = span
 
     def times() -> Any:
@@ -375,8 +378,8 @@ def _of_room(
 
 
 def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any, number: Any = None) -> Any:
-    """Values at these times, by DOP853 with small tolerances: the rows of an array. Of these the
-    first `number` count, or all."""
+    """Values at `times` by DOP853 with small tolerances: the rows of an array. Only the first
+    `number` times are used, by default all."""
     problem = _Problem(callback, theirs.DOP853, (start, end), y0, None, FINE)
     plain = problem.plain()
     if not plain.success:
