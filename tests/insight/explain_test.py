@@ -317,6 +317,20 @@ def test_derivatives_that_are_written_into_arrays(what):
         assert getattr(tapegrad, what)(df, X).function == "grad_f"
 
 
+def test_the_line_that_missed_an_entry():
+    rates = {}
+
+    def f(x):
+        rate = rates.get("fast", 1.0)
+        return np.sum(x) * rate
+
+    df = grad(f, compile="never")
+    df(X)
+    rates["fast"] = 4.0
+    found = df.explain(X).traces[-1]
+    assert "`rate = rates.get" in found and "(nothing --> 4.0)" in found
+
+
 @pytest.mark.parametrize("what", ["explain", "profile", "lower", "compile"])
 def test_inside_of_a_traced_function(what):
     df = grad(lambda x: np.sum(x**2))

@@ -250,10 +250,10 @@ class Reads(Later):
         return key in self.taken and self._first[key] is value
 
     def absent(self, holder: Location, name: str, held: str = "vars({})") -> None:
-        """Record that an object had no attribute `name` of its own, or a dict, `held`, no such
-        key."""
+        """Record that an object had no attribute `name` of its own, or a dict, `held`, no key."""
         opened = held == "{}" and self._is_open(holder)  # makes the postponed changes
         if not opened and (id(holder.x), ("absent", name)) not in self.written:
+            self._at_line(name)
             self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = self.tells
 
     def _same_type(self, name: str, x: Any, word: str) -> None:
