@@ -1,21 +1,20 @@
-"""What programs are compiled for, as one object: a processor, or a language.
+"""The interface of a compilation target: a processor or a language.
 
-Tapes and the loops of plans are the same for all targets, and so is the text of a program: its
-kernels are functions in a small part of Python (`source.emit`), which a target translates. All that
-differs is a field or a method here, so a target is a subclass in a folder of its own:
+Tapes and the loops of plans are the same for all targets, and so is a program's source: its
+kernels are functions in a small subset of Python (`source.emit`), which a target translates. All
+differences between targets are fields and methods here. A target is a subclass in its own folder:
 
     schedule    `threads`, `cuts`           which passes a plan goes through
-    emit        `reserved`                  names that no variable has
-    compile     `build`, `numbers_of`       what a program becomes
-                `objects`, `key`            where that is known, and what it depends on
-                `prepare`                   libraries that it calls
-    run         `fault`, `functions`        what a driver calls, and where its arrays live
+    emit        `reserved`                  names that no variable may have
+    compile     `build`, `numbers_of`       how a program is compiled
+                `objects`, `key`            the cache of object code, and what code depends on
+                `prepare`                   libraries that the code calls
+    run         `fault`, `functions`        the functions that a driver calls
                 `most_threads`, `threads_at_work`, `work_in`
-    save        `words`, `support`          what kernels call, and its text
-                `files`                     of a `Language`: a program in it
+    save        `words`, `support`          the functions that kernels call, and their source
+                `files`                     of a `Language`: a program written in it
 
-`backends.host` says which one programs are compiled for in this process, and what they are saved
-in.
+`backends.host` names the target of this process, and the languages that programs can be saved in.
 """
 
 from __future__ import annotations
@@ -31,67 +30,68 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
     from tapegrad.backends.source.program import Program
 
-# What compiles kernels: the function that gives one's code, and for each kernel its text's length.
-# The result holds the code of each.
+# Compiles kernels: takes a function that returns the object code of a kernel, and the source length
+# of each kernel. Returns the object code of each kernel.
 Build = Callable[[Callable[[Any], bytes], Mapping[Any, int]], dict[Any, bytes]]
-Numbers = Sequence[Sequence[np.generic]]  # of each kernel of a program, in the order of the text
+Numbers = Sequence[Sequence[np.generic]]  # of each kernel of a program, in the order of its source
 
 
 def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
-    """The results of work that is done here, one piece after the other."""
+    """The results of `work` for each key, computed in this process, one after the other."""
     return {key: work(key) for key in sizes}
 
 
 class Target:
-    """What plans are scheduled for."""
+    """The target that a plan is scheduled for."""
 
     name: ClassVar[str]
-    threads: ClassVar[bool] = False  # whether long loops are shared out, in chunks
-    cuts: ClassVar[bool] = False  # whether long kernels take longer to compile than several
+    threads: ClassVar[bool] = False  # whether long loops are cut into chunks for several threads
+    cuts: ClassVar[bool] = False  # whether one long kernel compiles slower than short ones
 
     def reserved(self) -> frozenset[str]:
-        """The names that mean something in its code, so that no variable has one."""
+        """The names that have a meaning in the target's code: no variable may have one."""
         return frozenset()
 
 
 class Language(Target, ABC):
-    """One whose programs are files, which others compile."""
+    """A target whose programs are source files, which another compiler compiles."""
 
     @abstractmethod
     def files(self, program: Program, captured: Sequence[np.ndarray], doc: str) -> dict[str, str]:
-        """A program as a function of that language, with arrays that it captured, and what is said
-        of it: the texts of files, by the ends of their names."""
+        """The source files of a program, by the endings of their names. `captured` are the
+        program's captured arrays, `doc` is the function's documentation."""
 
 
 class Machine(Target, ABC):
-    """One that runs programs in this process."""
+    """A target that runs programs in this process."""
 
     @property
     @abstractmethod
     def objects(self) -> Memo:
-        """The code of kernels that is known in this process."""
+        """The object code of the kernels compiled so far in this process."""
 
     @abstractmethod
     def build(self, program: Program, build: Build, others: Numbers) -> Executable:
-        """A program compiled; `build` compiles what isn't known of it. Its kernels serve other
-        lengths where a program for these has `others` in the place of its numbers."""
+        """Compile a program; `build` compiles the kernels that aren't in `objects`. With `others`,
+        the numbers of a program for other lengths, its kernels serve other lengths too."""
 
     @abstractmethod
     def numbers_of(self, one: Program, other: Program) -> Numbers | None:
-        """The numbers that another program has in the place of those of one; None if the two differ
-        in more than that."""
+        """The numbers of `other` at the places of the numbers of `one`, by kernel; None if the two
+        programs differ in anything else."""
 
     @abstractmethod
     def key(self) -> str:
-        """What code depends on besides programs, tapegrad, NumPy and Python."""
+        """What object code depends on besides the program and the versions of tapegrad, NumPy and
+        Python."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Load the libraries that code may call."""
+        """Load the libraries that object code may call."""
 
     @abstractmethod
     def fault(self) -> str:
-        """Why code can't be run in this process; empty if it can."""
+        """Why object code can't run in this process; empty if it can."""
 
     @abstractmethod
     def described(self) -> str:
@@ -99,26 +99,26 @@ class Machine(Target, ABC):
 
     @abstractmethod
     def functions(self, executable: Executable) -> dict[str, Any]:
-        """What a driver's lines call: its kernels, `empty` and `parallel`."""
+        """The functions that a driver's lines call: its kernels, `empty` and `parallel`."""
 
     @property
     @abstractmethod
     def most_threads(self) -> int:
-        """How many threads code can work in."""
+        """The largest number of threads that kernels can use."""
 
     @property
     @abstractmethod
     def threads_at_work(self) -> int:
-        """How many threads code works in."""
+        """The number of threads that kernels use now."""
 
     @abstractmethod
     def work_in(self, threads: int | None) -> None:
-        """Have code work in so many threads, or in one for each core."""
+        """Set the number of threads that kernels use; None is one for each core."""
 
     @abstractmethod
     def words(self) -> dict[str, Any]:
-        """What the kernels of a readable program find where they run."""
+        """The globals of the kernels of a readable program."""
 
     @abstractmethod
     def support(self) -> str:
-        """The text of that, for a saved file."""
+        """The source of these globals, for a saved file."""

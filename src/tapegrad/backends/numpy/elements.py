@@ -1,12 +1,12 @@
-"""Short arrays as their elements, each a number of Python's, in functions that play loops.
+"""Short arrays as their elements, each a Python number, in functions that play loops.
 
     v = a + h * b       -->   v0 = (a0 + (h * b0))
     w = v[1]                  v1 = (a1 + (h * b1))
     x[t, 0:2] = v             w = v1; x[0 + t, 0] = v0; x[0 + t, 1] = v1
 
-NumPy takes as long for an operation on two numbers as Python does for twenty, and the bits are the
-same. What needs the array has it made; what an operation or a view makes of elements is in elements
-again. So is what a loop carries, if its rounds leave elements.
+NumPy takes as long for an operation on two numbers as Python does for twenty, with the same bits.
+An array is built where a call needs one. The results of operations and views of elements are in
+elements again, and so are loop-carried values if the rounds leave elements.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tapegrad.primitives.kinds import Growing, Moving, Scatter, View
 from tapegrad.primitives.views import as_numpy
 
 MOST = 6  # elements: each has operations of its own, and NumPy adds up more in another order
-ROUNDS = 16  # that a loop may make at least: to write so many operations takes time, too
+ROUNDS = 16  # least trip count of a loop: writing so many operations takes time, too
 WRITES = ("setitem", "set_window", "add_window")
 
 
 def is_short(x: Operand) -> bool:
-    """Whether it may be in elements."""
+    """Whether `x` may be in elements."""
     return isinstance(x, Var) and x.shape != () and x.dtype in FLOATS and 0 < x.aval.size <= MOST
 
 
 def left_in_elements(body: Tape, carried: int, stays: Sequence[int]) -> list[int]:
-    """Which of what a loop carries its rounds leave in elements, by how that is made."""
+    """The numbers of the loop-carried values that a round leaves in elements."""
     made: dict[Operand, Call] = {x: call for call in body.calls for x in call.outs}
     found = []
     for k, x in enumerate(body.outputs[:carried]):
@@ -51,8 +51,8 @@ def left_in_elements(body: Tape, carried: int, stays: Sequence[int]) -> list[int
 
 
 def _at_fixed_places(body: Tape, k: int) -> bool:
-    """Whether rounds do nothing to what they carry as number k but write to places of it that don't
-    move."""
+    """Whether rounds do nothing to the loop-carried value k but write to the same places each
+    time."""
     x = body.outputs[k]
     for call in reversed(body.calls):
         if x not in call.outs:
@@ -68,13 +68,13 @@ def _at_fixed_places(body: Tape, k: int) -> bool:
 
 
 def writes_fixed(call: Call) -> bool:
-    """Whether it writes to a short array, at places that don't move."""
+    """Whether `call` writes to a short array, at places that don't depend on the round."""
     is_write = call.primitive.name in WRITES and is_short(call.operands[0])
     return is_write and len(call.operands) == 2
 
 
 def read_in_elements(body: Tape) -> set[Operand]:
-    """The short arrays that some call reads element by element, if it has them in elements."""
+    """The short arrays that a call reads element by element."""
     return {x for c in body.calls if _form(c)[0] or is_view(c) for x in c.operands if is_short(x)}
 
 
@@ -83,7 +83,8 @@ def is_view(call: Call) -> bool:
 
 
 def _form(call: Call) -> tuple[str, frozenset[int]]:
-    """Operators for each element of an elementwise call's result, and what they read more often."""
+    """The operators for each element of an elementwise call's result, and the operands that occur
+    in them more than once."""
     p, kinds = call.primitive, {x.dtype for x in call.operands}
     if not isinstance(p, Elementwise) or not kinds <= FLOATS:
         return "", NO
@@ -91,7 +92,7 @@ def _form(call: Call) -> tuple[str, frozenset[int]]:
 
 
 def _joins(call: Call) -> bool:
-    """Whether it puts operands of one type, or zeros, next to each other."""
+    """Whether `call` puts operands of one dtype, or zeros, next to each other."""
     p: Any = call.primitive
     if not isinstance(p, Scatter) or isinstance(p, Moving) or p.onto == "first" or p.indexed:
         return False
@@ -100,7 +101,7 @@ def _joins(call: Call) -> bool:
 
 
 def _each_place(primitive: Any, shape: tuple[int, ...]) -> Iterator[Any]:
-    """What reads or writes each element of a part of an array."""
+    """The primitives that read or write the single elements of a part of an array."""
     axes = [k for k, entry in enumerate(primitive.index) if not isinstance(entry, int)]
     for at in np.ndindex(*shape):
         index = list(primitive.index)
@@ -113,28 +114,28 @@ _plus: Any = np.frompyfunc(lambda x, y: f"({x} + {y})", 2, 1)
 
 
 class Elements(Lines):
-    """Lines in which short arrays are in elements where a loop makes many rounds."""
+    """Lines in which short arrays are in elements, where a loop has many rounds."""
 
-    apart = False  # whether they are, here
+    apart = False  # whether short arrays are in elements here
 
     # ---- to elements, and back
 
     def _unpacked(self, x: str, shape: Sequence[int], depth: int) -> list[str]:
-        """The elements of an array."""
+        """The names of an array's elements."""
         names = [self._fresh("v") for _ in range(int(np.prod(shape)))]
         rows = x if len(shape) == 1 else f"{x}.ravel()"
         self._line(depth, f"{', '.join(names)}, = {rows}.tolist()")
         return names
 
     def _packed(self, elements: Sequence[str], aval: Any, depth: int) -> str:
-        """An array of elements."""
+        """The name of an array built of elements."""
         name = self._assigned(f"{self._global(partial(np.empty, aval.shape, aval.dtype))}()", depth)
         for at, x in zip(np.ndindex(*aval.shape), elements, strict=True):
             self._line(depth, f"{name}[{', '.join(map(str, at))}] = {x}")
         return name
 
     def _whole(self, xs: Sequence[Operand], names: Names, depth: int) -> None:
-        """Have arrays for all operands."""
+        """Build an array for each operand that is in elements only."""
         for x in xs:
             if x in names.elements and x not in names:
                 names[x] = self._packed(names.elements[x], x.aval, depth)
@@ -146,7 +147,7 @@ class Elements(Lines):
         return found
 
     def _grid(self, x: Operand, names: Names, depth: int, often: bool) -> Any:
-        """What says the elements of an operand, or a number, as an array of texts."""
+        """The expressions of an operand's elements, or of a scalar, as an object array."""
         grid: Any = np.empty(x.aval.shape, object)
         if not x.aval.shape:
             grid[()] = self._atom(x, names, depth) if often else self._name(x, names)
@@ -155,19 +156,20 @@ class Elements(Lines):
         return grid
 
     def _cells(self, x: Operand, names: Names, depth: int, often: bool) -> list[str]:
-        """What says the elements of an array; names, of those that are read `often`."""
+        """The expressions of an array's elements; names, if they are read `often`."""
         if x not in names.elements:
             names.elements[x] = self._unpacked(names[x], x.aval.shape, depth)
         return self._atoms(x, names, depth) if often else names.elements[x]
 
     def _said(self, x: Operand, names: Names, depth: int) -> tuple[str, list[str] | None]:
-        """The name of an operand, if it has one, and the names of its elements, if it has such."""
+        """The name of an operand ("" if it has none), and the names of its elements, if it is in
+        elements."""
         elements = self._atoms(x, names, depth) if x in names.elements else None
         is_whole = elements is None or x in names
         return self._atom(x, names, depth) if is_whole else "", elements
 
     def _hoisted(self, inputs: Sequence[Var], names: Names, depth: int) -> None:
-        """Have the elements of what rounds read, and don't change, in front of them."""
+        """Write the elements of loop-invariant arrays before the loop."""
         for x in inputs:
             if x in names.wanted and x not in names.elements:
                 names.elements[x] = self._unpacked(names[x], x.aval.shape, depth)
@@ -175,11 +177,11 @@ class Elements(Lines):
     # ---- calls
 
     def _counts(self, call: Call, names: Names) -> bool:
-        """Whether parts have no fewer than 0 elements in any round, as slices in texts have to."""
+        """Whether no slice has a negative length in any round: the texts of slices assume it."""
         p: Any = call.primitive
         if not isinstance(p, Growing):
             return True
-        ends, first = [], len(p.index)  # of places, which come before counts
+        ends, first = [], len(p.index)  # the places come before the counts
         for x, moves in zip(p.steps(call.operands), p.moves, strict=True):
             most = self.most.get(names.get(x, ""), 0)
             if any(moves[first:]) and not most:
@@ -189,7 +191,8 @@ class Elements(Lines):
         return min(counts, default=0) >= 0
 
     def _filled(self, call: Call, name: str, names: Names, depth: int) -> bool:
-        """Whether it has written the result to a new array: of zeros, say, or a copy."""
+        """Write a call's result to a new array (of zeros, say, or a copy), if it can be. Returns
+        whether."""
         p: Any = call.primitive
         named = ["x"] * len(call.operands)
         updates = p.memory.updates and p.quick_text(named)
@@ -209,8 +212,8 @@ class Elements(Lines):
     def _spread(
         self, call: Call, names: Names, uses: Counter[Operand], depth: int, of_sum: int | None
     ) -> list[str] | None:
-        """The elements of a call's result, if these are what it is made of. What is one `of_sum`,
-        numbered by its first part, is so far added up."""
+        """The elements of a call's result; None if it can't be computed in elements. A call of a
+        sum of parts (`of_sum` is the position of its first part) returns the sum so far."""
         p: Any = call.primitive
         out = call.outs[0]
         if len(call.outs) != 1 or out.dtype not in FLOATS or not 0 < out.aval.size <= MOST:
@@ -264,7 +267,7 @@ class Elements(Lines):
         return [f"({form.format(*xs)})" for xs in zip(*columns, strict=False)]
 
     def _summed(self, call: Call, first: int, names: Names, depth: int) -> list[str]:
-        """The elements of a sum of parts, to which a part is added where the call is one."""
+        """The elements of a sum of parts. If `call` makes a part, it is added."""
         shape = call.outs[0].aval.shape
         total: Any = np.full(shape, ZERO, object)
         total[...] = np.reshape(names.sums.get(first, total), shape)
@@ -276,7 +279,7 @@ class Elements(Lines):
         return found
 
     def _masked(self, pair: tuple[Operand, Operand], names: Names, depth: int) -> list[str] | None:
-        """What `lives.kept` gives, in elements, if the contribution is in such."""
+        """The elements of `lives.kept`; None if the contribution isn't in elements."""
         ct, x = pair
         if x not in names.elements or not is_short(ct) or ct.aval.shape != x.aval.shape:
             return None
@@ -287,7 +290,7 @@ class Elements(Lines):
         ]
 
     def _read(self, call: Call, names: Names, depth: int) -> list[str]:
-        """The elements of a part of an array, one by one."""
+        """The elements of a part of an array, read one by one."""
         x, *steps = call.operands
         found = []
         for one in _each_place(call.primitive, call.outs[0].aval.shape):
@@ -296,7 +299,8 @@ class Elements(Lines):
         return found
 
     def _written(self, call: Call, names: Names, depth: int) -> bool:
-        """Whether it has written elements to a part of an array, one by one."""
+        """Write elements to a part of an array one by one, if they are in elements. Returns
+        whether."""
         p: Any = call.primitive
         x, y, *steps = call.operands
         if y not in names.elements or y in names or p.name not in WRITES:

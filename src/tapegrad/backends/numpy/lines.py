@@ -1,4 +1,4 @@
-"""The lines of a function that plays a tape, and what says values in them."""
+"""The lines of a function that plays a tape, and the expressions of values in them."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 
 INDENT = "    "
-AS_FLOAT = "float("  # how operators begin that make a float of any number, a step, too
+AS_FLOAT = "float("  # operators that make a float of any number, also of a step, begin so
 ZERO = "0.0"
-WIDEST = 120  # characters of a number that stands where it is read, without a line of its own
+WIDEST = 120  # characters of a number that is written where it is read, without a line of its own
 
 
 def owned(x: Any, others: Sequence[Any]) -> Any:
-    """An array, copied where it shows the memory of another one, or is one of the others."""
+    """`x`, copied if it is a view, not row-major, or one of the `others`."""
     flags = x.flags
     fresh = x.base is None and flags.owndata and flags.c_contiguous
     return x if fresh and all(x is not y for y in others) else np.array(x, order="C")
 
 
 class Names(dict[Operand, str]):
-    """What says the values of a tape: names, and expressions for numbers. A short array may be said
-    by what says its elements, in row-major order, and has no name until one is needed."""
+    """The names of the values of a tape; for numbers also expressions. A short array may have the
+    expressions of its elements instead, in row-major order; it gets a name when one is needed."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.elements: dict[Operand, list[str]] = {}
-        self.wanted: set[Operand] = set()  # short arrays that are read in elements
-        self.sums: dict[int, list[str]] = {}  # the elements of sums of parts, so far
+        self.wanted: set[Operand] = set()  # short arrays that are read element by element
+        self.sums: dict[int, list[str]] = {}  # the elements of sums of parts, added up so far
 
 
 class Lines:
-    """Lines, and the values of the global names in them. `run` plays the tapes of calls."""
+    """Lines of source, and the values of the global names in them. `run` plays the tapes of
+    calls."""
 
     def __init__(self, run: Callable[..., list[Any]]) -> None:
         self.run = run
@@ -60,9 +61,9 @@ class Lines:
             "bool_": np.bool_,
             **FUNCTIONS,
         }
-        self.literals: dict[tuple[int, bool], str] = {}  # beside arrays, and beside numbers
-        self.most: dict[str, int] = {}  # of the steps of loops, how many rounds there are
-        self.steps: set[str] = set()  # of loops, and what else is an integer of Python's
+        self.literals: dict[tuple[int, bool], str] = {}  # used beside arrays, or numbers
+        self.most: dict[str, int] = {}  # trip counts of loops, by their step variables
+        self.steps: set[str] = set()  # step variables and other Python integers
         self.count = 0
 
     def _fresh(self, letter: str) -> str:
@@ -83,13 +84,13 @@ class Lines:
         return name
 
     def _kept(self, text: str, once: bool, depth: int) -> str:
-        """What says a number that is read `once`, or more often."""
+        """The expression of a number that is read `once`, or its name if it is read more often."""
         is_short = text.isidentifier() or text == ZERO or (once and len(text) < WIDEST)
         return text if is_short else self._assigned(text, depth)
 
     def _name(self, x: Operand, names: Names, beside: bool = False) -> str:
-        """What says an operand: of a number `beside` an array, an array without axes, which NumPy
-        takes in less time than numbers."""
+        """The expression of an operand. A literal `beside` an array is a 0-d array, which NumPy
+        converts faster than a number."""
         if isinstance(x, Var):
             return names[x]
         name = self.literals.get((id(x), beside))
@@ -100,25 +101,25 @@ class Lines:
         return name
 
     def _step(self, value: str, depth: int) -> str:
-        """The name of an integer of Python's."""
+        """The name of a Python integer."""
         name = self._assigned(value, depth)
         self.steps.add(name)
         return name
 
     def _numpys(self, name: str) -> str:
-        """A name whose integers are NumPy's."""
+        """An expression whose integers are NumPy's."""
         return f"int64({name})" if name in self.steps else name
 
     def _atom(self, x: Operand, names: Names, depth: int) -> str:
-        """The name of an operand, which gets one where it is an expression."""
+        """The name of an operand; an expression is assigned to a name first."""
         name = self._name(x, names)
         if isinstance(x, Var) and not name.isidentifier():
             name = names[x] = self._assigned(name, depth)
         return name
 
     def _number(self, call: Call, names: Names, depth: int) -> str:
-        """An expression of operators for a number made of numbers; "" where there is none. What it
-        reads more than once has a name."""
+        """An expression of operators for a scalar computed from scalars; "" if there is none. An
+        operand that occurs more than once in it gets a name."""
         kinds = kinds_of(call)
         form, often = (
             form_of(call.primitive, len(call.operands), kinds == TRUE) if kinds else ("", NO)
@@ -131,7 +132,7 @@ class Lines:
         for k in often:
             self._atom(call.operands[k], names, depth)
         given = [self._name(x, names) for x in call.operands]
-        # An operator of Python's integers alone would give another one.
+        # With Python integers alone, the operator would return a Python integer.
         is_pythons = " if " in form or self.steps.issuperset(given)
         if call.outs[0].aval.dtype == INTEGER and is_pythons:
             given = list(map(self._numpys, given))
@@ -152,7 +153,7 @@ class Lines:
             self._line(depth, f"if {broken}: raise Broken({self._global(guard)})")
 
     def _full(self, name: str, call: Call, fill: Any, depth: int) -> None:
-        """An array like the result, of the same number everywhere."""
+        """Write an array like the call's result, with `fill` as every element."""
         make = np.empty if fill else np.zeros
         made = self._global(partial(make, call.out.shape, call.out.dtype))
         self._line(depth, f"{name} = {made}()")
@@ -160,8 +161,8 @@ class Lines:
             self._line(depth, f"{name}.fill({self._global(fill)})")
 
     def _own(self, tape: Tape, given: Sequence[str], outs: Sequence[str], depth: int) -> list[str]:
-        """What says the results, which share no memory. Of what is new for sure only the order in
-        memory is looked at."""
+        """The expressions of the results, which share no memory. For a value that is surely new,
+        only its order in memory is checked."""
         made = {
             x
             for c in tape.calls

@@ -1,4 +1,5 @@
-"""Whose memory a value that a played tape computes may write over."""
+"""The arrays of a played tape whose memory later values may take, and calls that run faster
+together."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.kinds import Scatter, StaticIndex
 
-LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
-SMALL = 1 << 10  # bytes; what is smaller is kept until the end
+LARGE = 1 << 17  # bytes; malloc takes smaller blocks from memory that was freed
+SMALL = 1 << 10  # bytes; smaller values are kept until the end
 
 
 def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
-    """Position of a call -> id of a variable whose array its result may take.
+    """Position of a call -> id of the variable whose array its result may overwrite.
 
-    Both are large, made by ufuncs, and of one type; and whatever reads the variable makes new
-    arrays, so nobody else knows its memory. An array waits for that only where there is never more
-    memory taken than at the peak without.
+    Both are large, results of ufuncs, and of one shape and dtype. All calls that read the variable
+    make new arrays, so nothing else aliases its memory. An array is only kept for this where that
+    never takes more memory than the peak without it.
     """
     own: dict[int, Any] = {}
     for call in tape.calls:
@@ -38,11 +39,11 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
         return over
     taken = live_bytes(tape)
     peak = max(taken)
-    free: dict[Any, list[tuple[int, int]]] = {}  # by types, where arrays are read last, and which
+    free: dict[Any, list[tuple[int, int]]] = {}  # by type: last reads, variables
     for position, call in enumerate(tape.calls):
         gone = [var for var in dead.get(position, ()) if var in own]
         for var in gone:
-            if var != call.outs[0].id:  # of which there is one only, where a ufunc makes it
+            if var != call.outs[0].id:  # the result of a ufunc has no other variable
                 free.setdefault(own[var], []).append((position, var))
         if is_ufunc(call.primitive) and _is_large(call.out):
             spare = free.get((call.out.shape, call.out.dtype))
@@ -57,7 +58,7 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
 
 
 def reads(tape: Tape) -> Counter[Operand]:
-    """How often each variable is read. What leaves, or is guarded, is so twice at least."""
+    """The number of reads of each variable. An output or a guard counts as two."""
     uses = Counter[Operand]([x for c in tape.calls for x in c.operands if type(x) is Var])
     for x in (*tape.outputs, *[guard.operand for guard in tape.guards]):
         uses[x] += 2
@@ -65,17 +66,18 @@ def reads(tape: Tape) -> Counter[Operand]:
 
 
 def summed_places(tape: Tape, uses: Counter[Operand]) -> dict[int, int]:
-    """Positions of calls -> the first one of their sum, of sums of arrays that are zero but for a
-    part, which are added in order; `uses` is how often variables are read. One array of zeros to
-    which parts are added is the same:
+    """Position of a call -> position of the first call of its sum.
+
+    These sums add, in order, arrays that are zero outside one part. They are computed in one array
+    of zeros to which the parts are added; `uses` is the number of reads of each variable:
 
         place(a, 3) + place(b, 5) + ...   -->   z = zeros(n); z[3] += a; z[5] += b; ...
     """
-    parts: dict[Any, tuple[list[int], list[int]]] = {}  # of a variable, and additions of them
+    parts: dict[Any, tuple[list[int], list[int]]] = {}  # calls of a sum's parts, and its additions
     for position, call in enumerate(tape.calls):
         xs, out = call.operands, call.outs[0]
         if box_of(call) is not None:
-            if out.dtype.kind in "fc" and not _is_large(out):  # whose memory others may take
+            if out.dtype.kind in "fc" and not _is_large(out):  # large ones may be overwritten
                 parts[out] = [position], []
         elif _is_sum(call) and all(_is_part(x, out) and x in parts and uses[x] == 1 for x in xs):
             (before, sums), (after, others) = sorted(parts[x] for x in xs)
@@ -88,9 +90,10 @@ def summed_places(tape: Tape, uses: Counter[Operand]) -> dict[int, int]:
 def added_places(
     tape: Tape, uses: Counter[Operand], updates: Collection[int]
 ) -> dict[Operand, StaticIndex]:
-    """Arrays that are zero but for a number, and are read once, to be added in place: where it is.
+    """The position of the number in arrays that are zero elsewhere, and that only an in-place
+    addition reads:
 
-    x[i, 0:3] += place(a, 1)   -->   x[i, 0:3][1] += a
+        x[i, 0:3] += place(a, 1)   -->   x[i, 0:3][1] += a
     """
     adding = [tape.calls[k] for k in updates]
     texts = [c.primitive.quick_text(["x", "y", *"k" * (len(c.operands) - 2)]) for c in adding]
@@ -104,10 +107,12 @@ def added_places(
 
 
 def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operand, Operand] | None]:
-    """Where a contribution x that isn't a number is 0 if its cotangent is (`differentiate.masks`),
-    of numbers and small arrays: both, by the position of the last call; None at those of the
-    others, if nobody else reads these. Without NaN, for which to look takes a fifth of the time, it
-    is x. Nothing writes to it in place, as `where` isn't known to make new memory:
+    """The masks that make a contribution x 0 where x is NaN and its cotangent is 0
+    (`differentiate.masks`), for scalars and small arrays.
+
+    The result maps the position of the last call, the `where`, to the cotangent and x, and those of
+    the other calls to None if nothing else reads them. Without NaN, the result is x itself; to test
+    for NaN takes a fifth of the time. Nothing may write to the result in place, as it may be x:
 
         where(logical_and(equal(ct, 0.0), isnan(x)), 0.0, x)   -->   kept(ct, x)
     """
@@ -131,7 +136,7 @@ def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operan
         pair = mask_of(calls[position], made)
         if pair is None or pair[0] in written or _is_large(pair[1]):
             continue
-        if pair[1] not in made or not is_ufunc(made[pair[1]].primitive):  # which makes new memory
+        if pair[1] not in made or not is_ufunc(made[pair[1]].primitive):  # a ufunc makes new memory
             continue
         both = calls[position].operands[0]
         zero, nan = made[both].operands
@@ -144,7 +149,8 @@ def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operan
 
 
 def mask_of(call: Call, made: Mapping[Operand, Call]) -> tuple[Operand, Var] | None:
-    """The cotangent and the contribution of such a `where`, of what calls have `made`."""
+    """The cotangent and the contribution of the mask that ends with `call`, a `where`; None if it
+    ends none. `made` has the call of each variable."""
 
     def operands(x: Operand, name: str) -> tuple[Any, ...]:
         by = made.get(x)
@@ -161,12 +167,12 @@ def mask_of(call: Call, made: Mapping[Operand, Call]) -> tuple[Operand, Var] | N
 
 
 def kept_number(ct: Any, x: Any) -> Any:
-    """`kept`, of numbers."""
+    """`kept` for scalars."""
     return x.dtype.type(0) if x != x and ct == 0 else x
 
 
 def kept(ct: Any, x: Any) -> Any:
-    """A contribution, 0 where it isn't a number and the cotangent is 0."""
+    """`x`, with 0 where it is NaN and `ct` is 0."""
     total = np.vdot(x, x)
     if total == total:  # a sum of squares: only NaN makes it NaN
         return x
@@ -178,7 +184,7 @@ def _is_zero(x: Operand) -> bool:
 
 
 def box_of(call: Call) -> StaticIndex | None:
-    """Where the operand stands in a result that is zero elsewhere, of a call that says so."""
+    """The index of the operand in a result that is zero elsewhere; None for other calls."""
     p: Any = call.primitive
     if not isinstance(p, Scatter) or p.onto != "zeros" or p.indexed or len(call.operands) != 1:
         return None
@@ -191,7 +197,8 @@ def _is_sum(call: Call) -> bool:
 
 
 def _is_part(x: Operand, total: Var) -> bool:
-    """Whether a box in the one is such a box in the other: one that is repeated isn't."""
+    """Whether `x` and `total` have one shape and dtype, so that a part of one is that of the
+    other."""
     return x.aval.shape == total.aval.shape and x.aval.dtype == total.aval.dtype
 
 
@@ -200,5 +207,5 @@ def _is_large(x: Var) -> bool:
 
 
 def is_ufunc(primitive: Primitive) -> bool:
-    """Whether NumPy's own function makes the result, which is a new array."""
+    """Whether NumPy's own ufunc makes the result, which is a new array."""
     return isinstance(primitive, Elementwise) and isinstance(primitive.ufunc, np.ufunc)

@@ -1,7 +1,7 @@
-"""Numbers of played tapes: by operators of Python's, wherever these do what NumPy does.
+"""Scalars of played tapes: Python's operators, wherever they do what NumPy does.
 
-Numbers of type float64 are Python's floats in a function, whose operators give the same bits in a
-sixth of the time. Those of other types are NumPy's, and truth values may be either.
+Scalars of type float64 are Python floats in a function, whose operators return the same bits in a
+sixth of the time. Scalars of other dtypes are NumPy's; booleans may be either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tapegrad.ir.tape import Aval, Call, Literal, Primitive
 from tapegrad.primitives.base import Elementwise
 
 FLOAT, TRUTH, INTEGER = map(np.dtype, (np.float64, np.bool_, np.int64))
-TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # the types of numbers that are Python's
+TRUE, FLOATS = {TRUTH}, {FLOAT, TRUTH}  # the dtypes of scalars that are Python's
 NO: frozenset[int] = frozenset()
 FUNCTIONS = {
     "divide": np.true_divide,
@@ -26,7 +26,8 @@ FUNCTIONS = {
 
 
 def kinds_of(call: Call) -> set[np.dtype]:
-    """The dtypes of the operands of a call that makes a number of numbers; nothing of others."""
+    """The dtypes of the operands of a call that computes a scalar from scalars; empty for
+    others."""
     kinds: set[np.dtype] = set()
     if len(call.outs) == 1 and not call.outs[0].aval.shape:
         for x in call.operands:
@@ -40,7 +41,8 @@ def kinds_of(call: Call) -> set[np.dtype]:
 
 
 def of_numbers(call: Call) -> Callable[..., Any] | None:
-    """What gives a number of NumPy's numbers by their operators, where that is the same."""
+    """A function that computes the call from NumPy's scalars by their operators; None where the
+    result would differ."""
     kinds = kinds_of(call) if isinstance(call.primitive, Elementwise) else ()
     return _function(call.primitive, len(call.operands), kinds == TRUE) if kinds else None
 
@@ -55,24 +57,25 @@ def _function(primitive: Primitive, count: int, of_truth: bool) -> Callable[...,
 
 @lru_cache(maxsize=256)
 def form_of(primitive: Primitive, count: int, of_truth: bool) -> tuple[str, frozenset[int]]:
-    """A number of so many numbers in operators, as a format; and which it reads more than once."""
+    """A format of operators for a scalar of `count` scalars, and the operands that occur in it more
+    than once. "" if there is none."""
     places = [f"{{{k}}}" for k in range(count)]
     form = primitive.scalar_text(places)
-    # Of sums of truth values Python makes integers, and floats have no bits.
+    # Python sums booleans to integers, and floats have no bitwise operators.
     if form == primitive.quick_text(places) if of_truth else {"&", "|"}.intersection(form):
         form = ""
     return form, frozenset(k for k, place in enumerate(places) if form.count(place) > 1)
 
 
 def as_number(text: str, x: Aval) -> str:
-    """A number as it is computed with. Some functions give arrays without axes."""
+    """A scalar as it is computed with. Some functions return 0-d arrays."""
     if x.dtype == FLOAT:
         return f"float({text})"
     return text if x.dtype == TRUTH else f"{text}[()]"
 
 
 def as_numpys(text: str, x: Aval) -> str:
-    """What leaves, of a name or expression: the numbers are NumPy's."""
+    """A name or expression of a result: its scalars are NumPy's."""
     if x.shape or x.dtype not in FLOATS:
         return text
     return f"{'float64' if x.dtype == FLOAT else 'bool_'}({text})"

@@ -1,7 +1,7 @@
 """Playing a tape: NumPy runs it call by call. The oracle of the tests, and how first calls run.
 
-Large arrays that nobody reads any more are written over: fresh memory of that size comes from the
-system, page by page, which takes longer than the arithmetic.
+Large arrays are overwritten once nothing reads them any more: fresh memory of that size comes from
+the system, page by page, which takes longer than the arithmetic.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from tapegrad.ir.tape import Call, Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives.kinds import Repeated
 
-OFTEN = 16  # runs of a tape; to write and compile a function takes as long as so many save
+OFTEN = 16  # runs before a tape is compiled to a function: that takes as long as these save
 
 
 class Script:
     """A tape as a list of steps, which is made once and then run with any values.
 
-    Values live in a list: each variable's and literal's. A step is a function, what takes its
-    operands there and where its result goes; and, where there is more to do than that, a `_Rest`.
+    The values of variables and literals are in a list. A step is a function, a getter that takes
+    its operands from the list, the slot of its result, and a `_Rest` if there is more to do.
     """
 
     def __init__(self, tape: Tape, own: Sequence[int] = ()) -> None:
         """The script of a tape that may write to the inputs numbered in `own`."""
         self.tape = tape
         self.start: list[Any] = []
-        self.slots: dict[int, int] = {}  # of variables, by their numbers
+        self.slots: dict[int, int] = {}  # slots of variables, by their ids
         self.inputs = [self._define(var) for var in tape.inputs]
         frees = any(x.aval.nbytes > SMALL for call in tape.calls for x in call.outs)
         dead = last_uses(tape) if any(self.start) or frees else {}
@@ -60,12 +60,11 @@ class Script:
         writes = in_place(tape, own)
         standing = standing_zeros(tape, reads(tape))
         taken = set(over.values())
-        guards: dict[int, list[Guard]] = {}  # by the variables' numbers
+        guards: dict[int, list[Guard]] = {}  # by the ids of variables
         for guard in tape.guards:
             if isinstance(guard.operand, Var):
                 guards.setdefault(guard.operand.id, []).append(guard)
-        # A guard is checked as soon as its variable is known: calls after it may only work if it
-        # holds.
+        # A guard is checked as soon as its variable is known: later calls may rely on it.
         known = [guard for guard in tape.guards if isinstance(guard.operand, Literal)]
         known += [guard for var in tape.inputs for guard in guards.get(var.id, ())]
         self.first = [(self._slot(guard.operand), guard) for guard in known]
@@ -112,14 +111,14 @@ class Script:
         self.outputs = [self._slot(x) for x in tape.outputs]
 
     def _define(self, var: Var) -> int:
-        """The place of a new variable. Until it has a value, there is whether it is worth freeing
-        before the end."""
+        """The slot of a new variable. Until it has a value, the slot holds whether freeing it early
+        pays."""
         slot = self.slots[var.id] = len(self.start)
         self.start.append(var.aval.nbytes > SMALL)
         return slot
 
     def _slot(self, x: Operand) -> int:
-        """Where an operand is."""
+        """The slot of an operand."""
         if isinstance(x, Var):
             return self.slots[x.id]
         self.start.append(x.value)
@@ -133,7 +132,7 @@ class Script:
         for slot, guard in self.first:
             if not same_bits(env[slot], guard.expected):
                 return [], guard
-        spare: dict[int, Any] = {}  # the arrays of dead variables that will be written over
+        spare: dict[int, Any] = {}  # the arrays of dead variables that will be overwritten
         try:
             for function, operands, out, rest in self.steps:
                 if rest is None:
@@ -148,7 +147,7 @@ class Script:
 
 
 def _taking(places: list[int]) -> Callable[..., Any]:
-    """What takes the entries at these places of a list, without a step of Python's."""
+    """A function that takes the entries at `places` of a list, without running Python bytecode."""
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
@@ -156,13 +155,13 @@ def _taking(places: list[int]) -> Callable[..., Any]:
 
 @dataclass
 class _Rest:
-    """What there is to do at a step besides: several results, guards, memory."""
+    """Further work of a step: several results, guards, memory."""
 
     outs: list[int]
     guards: list[tuple[int, Guard]]
-    gone: list[int]  # variables that nobody reads any more
-    spare: set[int]  # those of them whose arrays will be written over
-    over: int | None  # the variable whose array this call writes over
+    gone: list[int]  # variables that nothing reads any more
+    spare: set[int]  # those of `gone` whose arrays will be overwritten
+    over: int | None  # the variable whose array this call overwrites
 
     def run(
         self, function: Any, values: Sequence[Any], env: list[Any], spare: dict[int, Any]
@@ -197,8 +196,8 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
 
 
 def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
-    """The outputs of a tape that a call of the one being played holds, or of that one. A tape that
-    is run often becomes one function of Python's, in which values are local names."""
+    """The outputs of the tape being played, or of a tape that one of its calls holds. A tape that
+    runs often becomes one Python function, in which values are local variables."""
     played = _played(tape)
     if played.function is None:
         played.runs += 1
@@ -220,7 +219,7 @@ def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
 
 
 class _Played:
-    """How often a tape was run, its script, and the function that it has become."""
+    """How often a tape has run, its script, and the function that it was compiled to."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -237,8 +236,8 @@ _script = remembered(Script)
 
 
 def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
-    """The outputs for the values of all inputs, of which those numbered in `own` may be written
-    to; a TapeError if a guard doesn't hold."""
+    """The outputs for the values of all inputs; those numbered in `own` may be overwritten. Raises
+    a TapeError if a guard doesn't hold."""
     results, broken = quiet(_script(tape, tuple(own)).run)(values)
     if broken is not None:
         raise stale(tape, broken)
@@ -259,7 +258,7 @@ def repeat_whole(loop: Repeated, xs: Sequence[Any]) -> Any:
 
 
 def checked_inputs(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The values of all inputs, of a caller's arguments; a TapeError if they don't fit."""
+    """The values of all inputs, from a caller's arguments; a TapeError if they don't fit."""
     if tape.form is None:
         leaves = _by_name(tape, args, kwargs)
     else:
@@ -273,21 +272,21 @@ def checked_inputs(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> l
     for var, leaf in zip(free, leaves, strict=True):
         check_leaf(leaf, f"the tape {tape.name}: the input {var}")
         x = np.asarray(leaf)
-        casting: Any = "same_kind" if is_number(leaf) else "safe"  # no array loses digits unseen
+        casting: Any = "same_kind" if is_number(leaf) else "safe"  # arrays must keep their digits
         if x.shape != var.shape or not np.can_cast(x.dtype, var.dtype, casting):
             raise TapeError(
                 f"the input {var} of the tape {tape.name} is {var.aval}, and an array of shape "
                 f"{x.shape} and dtype {x.dtype} was passed. Trace again with such arrays"
             )
         value = x.astype(var.dtype, copy=False)
-        if isinstance(leaf, int) and int(value) != leaf:  # beyond 2**53, where a float was
+        if isinstance(leaf, int) and int(value) != leaf:  # beyond 2**53, for a float
             raise TapeError(f"the input {var} of the tape {tape.name} is {var.aval}, not {leaf}")
         values.append(value)
     return [*values, *tape.captured]
 
 
 def _of_form(tape: Tape, form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments' leaves that are inputs; the rest must be as it was traced."""
+    """The arguments' leaves that are inputs; all other leaves must equal the traced ones."""
     paths, leaves, structure = flatten_with_paths((tuple(args), kwargs))
     if structure != form.structure:
         raise TapeError(
@@ -311,7 +310,7 @@ def _of_form(tape: Tape, form: Form, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _by_name(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The values of the inputs, in order, then by name."""
+    """The values of the inputs, first by position, then by name."""
     leaves = flatten(tuple(args))[0]
     rest = tape.names[len(leaves) : len(tape.free_inputs)]
     for name in kwargs:
@@ -331,7 +330,7 @@ def _by_name(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[An
 
 
 def stale(tape: Tape, broken: Guard | None) -> TapeError:
-    """The error for a tape that isn't the function for these values."""
+    """The error for a tape whose guard, or the range of an index, doesn't hold for these values."""
     if broken is None:
         return TapeError(f"an index on the tape {tape.name} is out of range for these values")
     error = TapeError(

@@ -1,5 +1,4 @@
-"""Loops as Python that runs fast: a loop of the tape, and those inside it, as one Python function;
-and so a tape that is run often.
+"""Loops as Python functions: a loop of the tape and the loops in it, or a tape that runs often.
 
     def loop(rounds, c0, i0, i1):
         for t0 in range(min(int(rounds), 50)):
@@ -9,11 +8,11 @@ and so a tape that is run often.
             c0 = v5 + v7
         return c0
 
-A round costs what NumPy costs, and no more: values are local names, functions and constants global
-ones, and where operators do the same as a function of NumPy's they are used. Numbers of type
-float64 are Python's floats, whose operators give the same bits in a sixth of the time; what passes
-the function's arguments and results is NumPy's. A number that is read once has no line of its own.
-`Loop.played` says what a loop computes, step by step.
+A round takes no longer than its NumPy calls: values are local variables, functions and constants
+are globals, and operators replace NumPy's functions where both do the same. Scalars of type
+float64 are Python floats, whose operators return the same bits in a sixth of the time; the
+function's arguments and results are NumPy's. A scalar that is read once has no line of its own.
+`Loop.played` defines what a loop computes, step by step.
 """
 
 from __future__ import annotations
@@ -55,25 +54,25 @@ from tapegrad.primitives.control import Applied
 from tapegrad.primitives.kinds import Moving, Repeated, StaticIndex
 from tapegrad.primitives.texts import box_text
 
-DEEPEST = 12  # loops in loops; Python has room for 20
-LONGEST = 5000  # lines of a function before calls of tapes stay such: Python has to compile them
+DEEPEST = 12  # the deepest nest of loops; Python allows 20
+LONGEST = 5000  # lines of a function, beyond which tapes aren't inlined: compiling takes time
 
 
 class Broken(Exception):
-    """A guard of a tape that a call holds doesn't hold. It goes no further than that call."""
+    """A guard of the tape of a call doesn't hold. It is caught where that call is played."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
 
 
 def copied(function: Callable[..., Any], *xs: Any) -> Any:
-    """A view that is read after what it shows was written to."""
+    """A copy of a view, which is read after its array was overwritten."""
     return np.array(function(*xs))[()]
 
 
 def repeat(loop: Repeated, own: Collection[int], run: Callable[..., list[Any]]) -> Any:
-    """The function of a loop's operands, made once; `run` plays the tapes of other calls. Of what
-    is carried, it may write to what is numbered in `own`."""
+    """The function of a loop's operands, cached on its body. `run` plays the tapes of other calls.
+    The function may overwrite the loop-carried values numbered in `own`."""
     key = (loop.carried, loop.most, loop.backwards, loop.until, loop.later, tuple(sorted(own)))
     made = vars(loop.body).setdefault("_loops", {})
     function = made.get(key)
@@ -85,8 +84,8 @@ def repeat(loop: Repeated, own: Collection[int], run: Callable[..., list[Any]]) 
 def whole(
     tape: Tape, run: Callable[..., list[Any]], own: bool = False
 ) -> Callable[..., tuple[Any, ...]]:
-    """A tape as such a function: of its inputs, which it doesn't write to. Where its results are to
-    be its caller's `own`, each is row-major and has memory that nothing else shows."""
+    """A tape as a Python function of its inputs, which it doesn't write to. With `own`, each result
+    is row-major and shares its memory with nothing else."""
     quick = unmasked(tape)
     exact = cache(lambda: _Text(run).straight(tape, own))
     if quick is None or quick.failed:
@@ -97,15 +96,15 @@ def whole(
         results: Any = None if quick.failed else bare(*xs)
         if results is not None and quick.holds(results):
             return results
-        results = None  # whose memory is free again
+        results = None  # free their memory
         return exact()(*xs)
 
     return played
 
 
 def often(tape: Tape, run: Callable[..., list[Any]], last: int) -> Callable[..., Any]:
-    """The same for many calls of which the `last` inputs are alike, and results the caller's own:
-    a function of these, which makes that of the others. Short arrays are in elements."""
+    """A tape as a function of its `last` inputs, which stay the same for many calls. That returns a
+    function of the other inputs, whose results share no memory. Short arrays are in elements."""
     return _Text(run).bound(tape, last)
 
 
@@ -113,11 +112,11 @@ def _kind(x: Operand) -> tuple[tuple[int, ...], np.dtype]:
     return x.aval.shape, x.dtype
 
 
-_code = lru_cache(maxsize=256)(compile)  # traces of one function leave the same loops mostly
+_code = lru_cache(maxsize=256)(compile)  # traces of one function mostly have the same loops
 
 
 class _Text(Elements):
-    """The text of a function."""
+    """Writes the source of one function."""
 
     def __init__(self, run: Callable[..., list[Any]]) -> None:
         super().__init__(run)
@@ -130,7 +129,7 @@ class _Text(Elements):
         found = self._loop(loop, heads, [(x, None) for x in given], outs, own, 1)
         for k, elements in found.items():
             outs[k] = self._packed(elements, loop.body.outputs[k].aval, 1)
-        kinds = [x.aval for x in loop.body.outputs]  # of `until`, whether it goes on comes last
+        kinds = [x.aval for x in loop.body.outputs]  # with `until`, the last is whether it goes on
         counts = [
             *kinds[: loop.carried],
             *([Aval((), np.dtype(np.int64)), kinds[-1]] if loop.until else []),
@@ -162,7 +161,7 @@ class _Text(Elements):
     def _results(
         self, tape: Tape, given: Sequence[str], names: Names, own: bool, depth: int
     ) -> str:
-        """What says the results of a tape, after its calls."""
+        """The expressions of a tape's results, after the lines of its calls."""
         self._body(tape, "", names, (), depth)
         outs = self._left(tape, names, depth)
         outs = self._own(tape, given, outs, depth) if own else outs
@@ -170,16 +169,16 @@ class _Text(Elements):
         return "".join(f"{x}, " for x in outs) or "()"
 
     def _made(self, given: Sequence[str], results: str, name: str) -> Any:
-        """The function whose lines are there, of these names."""
+        """Compile the lines written so far, as a function of the parameters `given`."""
         text = "\n".join(
             [f"def made({', '.join(given)}):", *self.lines, f"{INDENT}return {results}"]
         )
-        # A file of tapegrad's, to whoever follows the user's own.
+        # The file name is one of tapegrad's, so that searches for the user's frames skip it.
         exec(_code(text, f"{__file__}: {name}", "exec"), self.known)
-        return self.known.pop("made")  # which would hold itself by its globals
+        return self.known.pop("made")  # or the function would be in its own globals, a cycle
 
     def _given(self, x: Var, depth: int = 1) -> str:
-        """The name of what the function is passed."""
+        """The name of a new parameter."""
         name = self._fresh("c")
         if not x.shape:
             self._line(depth, f"{name} = {as_number(name, x.aval)}")
@@ -196,8 +195,8 @@ class _Text(Elements):
         own: Collection[int],
         depth: int,
     ) -> dict[int, list[str]]:
-        """A loop of operands with these names and elements, whose results get those names; but for
-        those that it leaves in elements, which it gives."""
+        """Write a loop. `given` are the names and elements of its operands, `outs` the names that
+        its results get. Returns the elements of the results that it leaves in elements."""
         body, count = loop.body, loop.carried
         stays = kept_in_place(body, 1, count)
         outside, self.apart = self.apart, self.apart or loop.most >= ROUNDS
@@ -257,7 +256,7 @@ class _Text(Elements):
         return found
 
     def _in_front(self, body: Tape, count: int, names: Names, depth: int) -> None:
-        """Have views of what rounds read, and don't change, in front of them."""
+        """Write the views of loop-invariant arrays before the loop."""
         fixed: set[Operand] = {*body.inputs[1 + count :]}
         guarded = {guard.operand for guard in body.guards}
         calls: list[Call] = []
@@ -272,7 +271,7 @@ class _Text(Elements):
             self._body(front, "", names, (), depth)
 
     def _left(self, tape: Tape, names: Names, depth: int, split: Collection[int] = ()) -> list[str]:
-        """What says the outputs, of those numbered in `split` their elements."""
+        """The expressions of the outputs, and for those numbered in `split` of their elements."""
         found: list[str] = []
         for k, x in enumerate(tape.outputs):
             if k in split:
@@ -283,7 +282,7 @@ class _Text(Elements):
         return found
 
     def _body(self, tape: Tape, step: str, names: Names, own: Sequence[int], depth: int) -> None:
-        """The calls of a round, or of a tape that has no step."""
+        """Write the calls of a round, or with an empty `step` those of a tape."""
         dead = last_uses(tape)
         over = written_over(tape, dead)
         writes = in_place(tape, own)
@@ -298,7 +297,7 @@ class _Text(Elements):
         known: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for x in (*known, *tape.inputs):
             self._check(guards.get(x, ()), names, depth)
-        held = {*names.values()}  # what is passed or stands in front of rounds, and what is left
+        held = {*names.values()}  # the names of inputs, hoisted values and outputs
         left = {*tape.outputs}
         uses = reads(tape)
         sums = summed_places(tape, uses)
@@ -383,13 +382,13 @@ class _Text(Elements):
                 if k in variables and k not in taken and variables[k].aval.nbytes > SMALL
             ]
             for x in gone:
-                if x in names and names[x] not in held and x not in parts:  # a number, there
+                if x in names and names[x] not in held and x not in parts:  # a scalar
                     self._line(depth, f"{names[x]} = None")
 
     def _added(
         self, call: Call, totals: dict[int, str], first: int, names: Names, depth: int
     ) -> str:
-        """The name of a sum of parts, to which a part is added where the call is one."""
+        """The name of a sum of parts. If `call` makes a part, write its addition to the sum."""
         if first not in totals:
             totals[first] = self._fresh("v")
             self._full(totals[first], call, 0, depth)
@@ -401,8 +400,8 @@ class _Text(Elements):
         return totals[first]
 
     def _applied(self, call: Call, names: Names, depth: int) -> list[str]:
-        """The calls of a tape in the place of the call that runs it. Results get names of their
-        own: what is passed may be left as it is, or a number."""
+        """Write the calls of a tape in the place of the call that runs it. Results get names of
+        their own: an operand may be returned as it is, or a number."""
         tape: Tape = call.primitive.tapes[0]
         inner = Names()
         for x, y in zip(tape.inputs, call.operands, strict=True):
@@ -427,8 +426,8 @@ class _Text(Elements):
     # ---- calls
 
     def _passed(self, call: Call, names: Names) -> list[str]:
-        """What says the operands to a function. Python's integers are quicker indices than
-        NumPy's; what isn't a ufunc may ask a number for its type."""
+        """The operands as a function's arguments. Python's integers are faster indices than
+        NumPy's, but functions other than ufuncs may read a scalar's dtype."""
         shown: Any = call.primitive
         beside = isinstance(shown, Elementwise) and any(x.aval.shape for x in call.operands)
         operands = [self._name(x, names, beside) for x in call.operands]
@@ -440,8 +439,8 @@ class _Text(Elements):
         return operands
 
     def _update(self, call: Call, names: Names, depth: int, box: StaticIndex | None) -> list[str]:
-        """What writes over its first operand, which has another name from here on; a number in a
-        `box` of what it writes."""
+        """Write the call that overwrites its first operand. Returns that array's name, now the
+        result's. With `box`, it adds a number there."""
         self._whole(call.operands[:1], names, depth)
         if box is None and self._written(call, names, depth):
             return [names.pop(call.operands[0])]
@@ -459,24 +458,24 @@ class _Text(Elements):
         return [names.pop(call.operands[0])]
 
     def _quick(self, call: Call, names: Names) -> str:
-        """Operators and indices that do what a call does, if there are such."""
+        """The operators and indices that compute a call; "" if there are none."""
         beside = isinstance(call.primitive, Elementwise)
         return call.primitive.quick_text([self._name(x, names, beside) for x in call.operands])
 
     def _value(
         self, call: Call, names: Names, place: str, at: tuple[int, InPlace], depth: int
     ) -> str:
-        """An expression for what a call gives, in the memory of `place` if there is one; `at` is
-        its position, and what is written in place."""
+        """The expression of a call's result, written to the memory of `place` if there is one. `at`
+        is the call's position, and the tape's in-place writes."""
         primitive: Any = call.primitive
         position, writes = at
         is_copied = position in writes.copies
         out = call.outs[0]
         is_number = len(call.outs) == 1 and not out.shape
-        # An element of an array is a copy of what stands there.
+        # An element of an array is a copy already.
         is_copied = is_copied and not (primitive.memory.picks and is_number)
         called = place or is_copied or primitive.memory.updates
-        if isinstance(primitive, Elementwise) and is_number:  # `_number` knows which operators
+        if isinstance(primitive, Elementwise) and is_number:  # `_number` has handled the operators
             called = True
         quick = "" if called else self._quick(call, names)
         if quick and is_number and primitive.memory.picks and out.dtype in {*FLOATS, INTEGER}:

@@ -1,4 +1,4 @@
-"""The reference emitter: a tape as readable NumPy, one statement a call.
+"""The reference emitter: a tape as readable NumPy, one statement per call.
 
     # model.py:12: h = np.tanh(x @ W + b)
     t = x @ W
@@ -6,8 +6,8 @@
     h = np.tanh(t1)
 
 Nothing is fused or reordered, so this is the program that the compiled loops must agree with, and
-the one to read when they don't. Most primitives are an expression; those that write into their
-result take several lines. Each says what its lines are.
+the one to read when they don't. Most primitives are one expression; those that write into their
+result take several lines. `numpy_text` of a primitive returns its lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INDENT = "    "
 def numpy_source(tape: Tape) -> str:
     """The source of a function of all inputs of the tape, captured ones last.
 
-    Sub-tapes must be inlined. What has no line of NumPy is called by its name.
+    Sub-tapes must be inlined. A primitive without a line of NumPy is called by its name.
     """
     return _Writer(tape).text()
 
@@ -41,7 +41,7 @@ def statement_of(tape: Tape, call: Call) -> list[str]:
     writer = _Writer(tape)
     for each in tape.calls:
         first = len(writer.lines)
-        if each.primitive.tapes and not each.primitive.repeats:  # which would be inlined
+        if each.primitive.tapes and not each.primitive.repeats:  # they would be inlined
             writer.names.update((out, writer.handed_out.fresh("t")) for out in each.outs)
         else:
             writer._call(each)
@@ -66,7 +66,7 @@ def numpy_function(tape: Tape) -> Callable[..., list[Any]]:
 
 
 class _Writer:
-    """Writes one function. `functions` are what its source sees besides NumPy and SciPy."""
+    """Writes one function. `functions` are the globals of its source besides NumPy and SciPy."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -96,7 +96,7 @@ class _Writer:
         return f"{imports}\n\n{body}\n"
 
     def _statements(self, tape: Tape) -> None:
-        """The calls of a tape whose inputs have names, and its guards."""
+        """Write the calls of a tape whose inputs have names, and its guards."""
         src: Source | None = None
         for guard in tape.guards:
             if isinstance(guard.operand, Literal) or guard.operand in self.names:
@@ -113,7 +113,7 @@ class _Writer:
     # ---- operands
 
     def _alone(self, x: Operand) -> str:
-        """A variable's name, or a constant that says its dtype."""
+        """A variable's name, or a constant with its dtype."""
         if isinstance(x, Var):
             return self.names[x]
         if x.dtype == np.bool_:
@@ -121,7 +121,7 @@ class _Writer:
         return f"{dtype_called(x.dtype)}({_number(x.value)})"
 
     def _operands(self, call: Call) -> list[str]:
-        """Names and constants; beside a variable of its dtype, a constant is a plain number."""
+        """Names and constants. Beside a variable of its dtype, a constant is a plain number."""
         kinds = {x.dtype for x in call.operands if isinstance(x, Var)}
         plain = kinds & {np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)}
         return [
@@ -146,7 +146,8 @@ class _Writer:
             self._foreign(call.primitive, outs, operands)
 
     def _loop(self, loop: Repeated, carried: Sequence[str], call: Call) -> None:
-        """A loop, whose body is indented; what it carries has the names of its results."""
+        """Write a loop, with its body indented. Loop-carried values have the names of its
+        results."""
         rounds, going, first = (
             call.operands[0],
             loop.going(call.operands),
@@ -181,14 +182,14 @@ class _Writer:
         self.lines += [INDENT + line for line in inner]
 
     def _foreign(self, primitive: Any, outs: Sequence[str], operands: Sequence[str]) -> None:
-        """A call of a function that is only known by name."""
+        """Write a call of a function that is only known by name."""
         assert isinstance(primitive, (Elementwise, Library, Running)), primitive
         name = self.handed_out.fresh(str(primitive))
         self.functions[name] = primitive.evaluate
         self.lines.append(f"{', '.join(outs)} = {name}({', '.join(operands)})")
 
     def _guard(self, guard: Guard) -> None:
-        """A fact that the trace took for granted, checked as soon as its variable is known."""
+        """Write the check of a guard, as soon as its variable is known."""
         found, expected = self._alone(guard.operand), self._alone(guard.expected)
         nan = guard.expected.value != guard.expected.value
         self.lines.append(f"if {found} == {found}:" if nan else f"if {found} != {expected}:")
@@ -198,7 +199,7 @@ class _Writer:
 
 
 def _number(value: np.generic) -> str:
-    """The shortest text that is this number."""
+    """The shortest text of a number."""
     text = str(value)
     return (
         f"{'-' * (text[0] == '-')}np.{text.strip('-')}"

@@ -1,10 +1,10 @@
-"""Tapes without what keeps zeros (`differentiate.masks`), to be played as long as that is the same.
+"""Tapes without the masks of strong zeros (`differentiate.masks`), played while the results agree.
 
     where(logical_and(equal(ct, 0.0), isnan(x)), 0.0, x)   -->   x
 
-Such a call changes x only where that is NaN, which is seldom. What is made of x by sums, products
-and moves is NaN where x was. So results that have no NaN are those of the tape itself, to the last
-bit, and else that one is played.
+A mask changes x only where it is NaN, which is rare. Sums, products and moves of x are NaN where x
+was. So if the results without masks have no NaN, they are those of the tape, to the last bit. If
+they have, the tape itself is played.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tapegrad.primitives.kinds import Contraction, Lookup, Repeated, Scatter, Ta
 
 @dataclass
 class Unmasked:
-    """Such a tape, and which of its results tell whether it will do."""
+    """A tape without masks. `telling` are the results that are NaN if a mask had an effect."""
 
     tape: Tape
     telling: Sequence[int]
-    failed: bool = False  # once: it isn't tried again
+    failed: bool = False  # after one failure it isn't tried again
 
     def holds(self, results: Sequence[Any]) -> bool:
-        """Whether these are the results of the tape with masks."""
+        """Whether `results` are those of the tape with masks."""
         for k in self.telling:
             x = results[k]
             size = np.vdot(x, x) if np.ndim(x) else x  # a sum of squares: only NaN makes it NaN
@@ -43,7 +43,8 @@ class Unmasked:
 
 @remembered
 def unmasked(tape: Tape) -> Unmasked | None:
-    """The tape without masks, if it has any and results tell whether they are needed."""
+    """The tape without masks; None if it has none, or if results can't tell whether they are
+    needed."""
     sources: dict[int, set[Operand]] = {}
     bare = _without(tape, sources)
     if bare is tape or not can_be_played(tape):
@@ -55,7 +56,8 @@ def unmasked(tape: Tape) -> Unmasked | None:
 
 
 def _without(tape: Tape, sources: dict[int, set[Operand]]) -> Tape:
-    """The tape without masks, also in rounds. What may be NaN there is in `sources`, by tape."""
+    """The tape without masks, also in loop bodies. `sources` gets the values that may be NaN, by
+    tape."""
     instead: dict[Operand, Operand] = {}
     has_any = any(call.primitive.name == "where" or call.primitive.tapes for call in tape.calls)
     if not has_any:
@@ -87,7 +89,7 @@ def _without(tape: Tape, sources: dict[int, set[Operand]]) -> Tape:
 
 
 def _live(calls: Sequence[Call], tape: Tape, outputs: Sequence[Operand]) -> tuple[Call, ...]:
-    """Without those that masks alone have read."""
+    """`calls` without those that only masks read."""
     tests = {"equal", "isnan", "logical_and"}
     live: set[Operand] = {*outputs, *[guard.operand for guard in tape.guards]}
     kept: list[Call] = []
@@ -101,8 +103,8 @@ def _live(calls: Sequence[Call], tape: Tape, outputs: Sequence[Operand]) -> tupl
 def _reached(
     tape: Tape, suspects: set[Operand], sources: dict[int, set[Operand]]
 ) -> set[Operand] | None:
-    """All variables that may be NaN where a mask would change something, with `suspects` among the
-    inputs; None where that could be hidden by what is done with them."""
+    """All variables that may be NaN where a mask would have an effect. `suspects` are such inputs.
+    None if a call might turn the NaN into another number."""
     found = suspects | sources.get(id(tape), set())
     for call in tape.calls:
         reached = _results(call, found, sources)
@@ -115,7 +117,7 @@ def _reached(
 def _results(
     call: Call, found: set[Operand], sources: dict[int, set[Operand]]
 ) -> Sequence[Var] | None:
-    """The same of the results of a call."""
+    """The results of a call that may be NaN so; None if the call might hide the NaN."""
     p: Any = call.primitive
     at = [k for k, x in enumerate(call.operands) if x in found]
     if isinstance(p, Repeated):
@@ -155,8 +157,8 @@ def _of_rounds(
 
 
 def can_be_played(tape: Tape) -> bool:
-    """Whether a call of the tape may be abandoned and repeated, which isn't so if a user's function
-    may have side effects."""
+    """Whether a call of the tape may be abandoned and repeated: no function of the user's in it may
+    have side effects."""
     return not any(
         (c.primitive.foreign and not cast(Any, c.primitive).repeatable)
         or not all(map(can_be_played, c.primitive.tapes))

@@ -1,8 +1,8 @@
-"""Trees in generated code: how arguments are taken apart there, and results put together.
+"""Trees in generated code: how it takes arguments apart, and puts results together.
 
-What is generated for certain arguments knows how they are nested: dicts, lists and tuples, and
-where asked for, named tuples and dataclasses. It walks no tree, but says for each part what it is
-called there: `args[0]['w'][2]`.
+Code generated for certain arguments knows their nesting: dicts, lists and tuples, and where wanted,
+named tuples and dataclasses. It doesn't walk the tree, but has an expression for each part:
+`args[0]['w'][2]`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from tapegrad.core.instances import Functions, notes_of, tree_of
 
 
 def is_plain_tree(x: Any) -> bool:
-    """Whether this is one of Python's own containers, and can be written down: a list, a tuple, a
-    dict whose keys are strings or integers."""
+    """Whether `x` is one of Python's own containers that can be written as a literal: a list, a
+    tuple, or a dict whose keys are strings or integers."""
     if type(x) is dict:
         return {str, int}.issuperset(map(type, x))
     return type(x) in (list, tuple)
 
 
 def is_named_tuple(x: Any) -> bool:
-    """Whether this is a tuple with names, whose class adds nothing to that."""
+    """Whether `x` is a named tuple whose class adds nothing to the fields."""
     cls: Any = type(x)
     return cls.__bases__ == (tuple,) and hasattr(cls, "_fields") and tree_of(cls) is None
 
 
 def is_tree(x: Any) -> bool:
-    """Whether generated code can take this apart: a container, or a named tuple or a dataclass that
-    carries along nothing besides its fields."""
+    """Whether generated code can take `x` apart: a container, or a named tuple or dataclass with no
+    state besides its fields."""
     if is_plain_tree(x):
         return True
     how = tree_of(type(x))
@@ -44,8 +44,8 @@ def is_tree(x: Any) -> bool:
 
 
 def branches(place: str, x: Any) -> list[tuple[Any, str, Any]]:
-    """The parts of a tree that `place` says, in the order in which tracing takes them: the key,
-    position or field's name, the expression that says it, and the part."""
+    """The parts of the tree `x`, whose expression is `place`, in the order in which tracing takes
+    them: the key, position or field's name; the part's expression; and the part."""
     if type(x) is dict:
         keys = sorted(x, key=lambda k: (type(k).__name__, k))
         return [(k, f"{place}[{k!r}]", x[k]) for k in keys]
@@ -57,10 +57,10 @@ def branches(place: str, x: Any) -> list[tuple[Any, str, Any]]:
 
 
 def take_apart(place: str, x: Any, enter: Callable[[str, Any], str | None]) -> None:
-    """Go through a tree and its parts, in the order in which tracing takes them.
+    """Visit a tree and its parts, in the order in which tracing takes them.
 
-    `enter` is given each with the expression that says it. It returns what the tree is called from
-    there on, or None for what isn't to be taken apart.
+    `enter` is called with the expression of each part and the part. It returns the expression to
+    use for the part from there on, or None for a part that isn't to be taken apart.
     """
     inside = enter(place, x)
     if inside is not None:
@@ -69,15 +69,16 @@ def take_apart(place: str, x: Any, enter: Callable[[str, Any], str | None]) -> N
 
 
 class Mark:
-    """Stands for an output in a result of which the expression is to be written."""
+    """A placeholder of an output, in a result whose expression is to be written."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class Made(Mark):
-    """Stands for a part of a result that lines of Python make of outputs and of fixed arrays: the
-    lines and the expression say these by their names in braces, after an import."""
+    """A placeholder of a part of a result that lines of Python compute from outputs and fixed
+    arrays. The lines and the expression name these in braces; `imported` is the import that they
+    need."""
 
     def __init__(
         self, text: str, lines: Sequence[str], arrays: Mapping[str, Any], imported: str
@@ -89,10 +90,10 @@ class Made(Mark):
 def put_together(
     x: Any, said: Callable[[Any], str | None], kind: Callable[[type], str] = repr
 ) -> str:
-    """The expression that makes a tree like `x`.
+    """The expression that builds a tree like `x`.
 
-    `said` is the expression of a part, None for one that is to be put together in turn; `kind` that
-    of the class of a named tuple or a dataclass.
+    `said` returns the expression of a part, None for a part that is itself put together; `kind`
+    returns the expression of the class of a named tuple or a dataclass.
     """
     text = said(x)
     if text is not None:

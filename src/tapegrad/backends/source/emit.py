@@ -1,7 +1,7 @@
 """The emitter: a plan becomes readable Python of fused loops, which targets translate.
 
-One function a kernel; a plan without calls of NumPy in between is one kernel. What the loops call
-(`exp`, `plus`, `matmul`, ...) is the target's.
+Each kernel is one function; a plan without calls of NumPy in between is one kernel. The target
+defines the functions that loops call (`exp`, `plus`, `matmul`, ...).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def emit(
     axes: Axes = (),
     reserved: Collection[str] = (),
 ) -> Program:
-    """The program of a scheduled plan: its allocation, how long the tape's loops are, the axes of
-    inputs that shall be of any length, and names that are `reserved`."""
+    """The program of a scheduled plan. `lengths` are the trip counts of the tape's loops, `axes`
+    the axes of inputs that may have any length, and `reserved` names that no variable may have."""
     names = Scope(reserved)
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")
-    outputs = [cell for cell in plan.outputs if cell not in given]  # others lie where inputs do
+    outputs = [cell for cell in plan.outputs if cell not in given]  # others alias inputs
     for cell in outputs:
         given[cell] = names.fresh(cell.hint or "out")
     for number, slot in enumerate(allocation.slots):
@@ -63,7 +63,7 @@ def emit(
             given[step] = names.fresh(str(step.primitive))
     program = Program(plan, [], allocation, names, given, lengths=lengths, axes=axes)
     letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
-    for letter in letters:  # no variable may be called like the loop that it is in
+    for letter in letters:  # no variable may have the name of a loop index around it
         names.fresh(letter)
     base = f"{plan.name}_kernel"
     parts = [s for s in segments(plan.steps) if not isinstance(s, PythonCall)]
@@ -74,7 +74,7 @@ def emit(
 
 
 def _depth(steps: Sequence[Step]) -> int:
-    """How deep loops are nested."""
+    """The depth of the loop nest."""
     inside = [
         s.body if isinstance(s, Loop) else s.plan.steps
         for s in steps
@@ -85,8 +85,8 @@ def _depth(steps: Sequence[Step]) -> int:
 
 @dataclass(frozen=True)
 class _Pending:
-    """The value of a register that is to stand where it is read: as text, whether that needs no
-    parentheses as an operand, and all the memory that is read when it is computed there."""
+    """The value of a register that is to be written where it is read: its expression, whether that
+    needs no parentheses as an operand, and all the memory that it reads."""
 
     text: str
     atomic: bool
@@ -106,24 +106,24 @@ class _KernelEmitter:
         self.steps = steps
         self.name = name
         self.lines: list[str] = []
-        self.step: Step | None = None  # that is being written
-        self.written: list[Step | None] = []  # of each line, which one it was
+        self.step: Step | None = None  # the step that is being written
+        self.written: list[Step | None] = []  # of each line, the step that wrote it
         self.local: dict[Cell, str] = {}
         self.loops: dict[Index, str] = {}
         self.reads_left: dict[Cell, int] = {}
         self.writes: dict[Cell, int] = {}
         self.pending: dict[Cell, _Pending] = {}  # registers to be nested where they're read
         self.last_src: Source | None = None
-        # Of the rounds of recurrences: numbers that have a name; where in the lines each round
-        # starts, and the arrays that are renamed in it; the depth at which the user's lines are
-        # told; what is added to a status.
+        # Of the rounds of recurrences: the names of scalars; where in the lines each round starts,
+        # with the arrays that are renamed in it and its depth; the depth at which the user's lines
+        # are shown as comments; the number that is added to a status.
         self.numbers: dict[Cell, str] = {}
-        self.rounds: list[bool] = []  # of each `for`, whether it is over rounds
+        self.rounds: list[bool] = []  # for each `for`, whether it is over rounds
         self.starts: list[tuple[int, set[str], int]] = []
         self.commented = 1
         self.first = 0
         self.views = 0
-        self.firsts: dict[int, str] = {}  # of a chunk, by its size
+        self.firsts: dict[int, str] = {}  # the variable of a chunk's first row, by the chunk's size
 
     def kernel(self) -> Kernel:
         touched: dict[Cell, None] = dict.fromkeys(self.count_accesses(walk(self.steps)))
@@ -154,7 +154,7 @@ class _KernelEmitter:
         return Kernel(self.name, parameters, shown, text, rounds, written)
 
     def count_accesses(self, steps: Iterable[Step]) -> list[Cell]:
-        """Count how often cells are read and written; and return them."""
+        """Count the reads and the writes of each cell. Returns the cells."""
         touched = []
         for step in steps:
             for cell, _, writes in step.own():
@@ -168,7 +168,7 @@ class _KernelEmitter:
         self.written.append(self.step)
 
     def loop_line(self, name: str, bounds: str, rounds: bool = False) -> None:
-        """The first line of a loop, which may be over rounds."""
+        """Write the `for` line of a loop; `rounds` tells whether it is over rounds."""
         self.line(f"for {name} in range({bounds}):")
         self.rounds.append(rounds)
 
@@ -195,7 +195,8 @@ class _KernelEmitter:
         self.line(f"{INDENT}return {self.first + step.status}")
 
     def _comment(self, step: Step) -> None:
-        """The user's lines that a top-level step comes from, where they change."""
+        """Write, as comments, the user's lines that a top-level step comes from, where they
+        change."""
         sources: dict[Source, None] = {}
         inside = leaves(step)
         if all(map(is_fill, inside)):
@@ -212,8 +213,8 @@ class _KernelEmitter:
         self.last_src = src if len(sources) == 1 else None
 
     def open_round(self, index: Index, steps: tuple[str, str], backwards: bool, more: str) -> str:
-        """Begin a loop over steps, or an `if` for one or none, while there is `more` to do; returns
-        its index's name."""
+        """Begin a loop over rounds, or an `if` for at most one. With `more`, it runs while that is
+        true. Returns the name of its index."""
         begin, rounds = steps
         name = next((n for n in self.letters if n not in self.loops.values()), "")
         name = self.names.fresh("i0") if more or not name else name
@@ -235,7 +236,7 @@ class _KernelEmitter:
         return name
 
     def close_round(self, index: Index, name: str, more: str) -> None:
-        """End it."""
+        """End the loop over rounds."""
         if more:
             self.line(f"{name} += 1")
         self.depth -= 1
@@ -248,7 +249,7 @@ class _KernelEmitter:
         loop = replace(loop, body=Asked(self, loop).rest())
         if not loop.body:
             return
-        tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name
+        tiles = loop.step != 1 and loop.start is None  # the short name is for the rows of a tile
         taken = self.loops.values()
         name = next((n for n in self.letters if n not in taken and not tiles), None)
         name = name or self.names.fresh("first" if loop.step != 1 else "i0")
@@ -295,8 +296,8 @@ class _KernelEmitter:
         self.line(statement.format(acc=target, x=value))
 
     def _may_nest(self, step: Compute, value: _Pending, after: Sequence[Step]) -> bool:
-        """Whether a register's value can stand where its only reader reads it: a later step of the
-        same body, with no loop and no write to anything it reads in between."""
+        """Whether a register's value can be written where its only reader reads it: a later step of
+        the same body, with no loop and no write to anything that the value reads in between."""
         cell = step.cell
         if not cell.in_register or self.writes.get(cell) != 1 or self.reads_left.get(cell) != 1:
             return False
@@ -342,7 +343,8 @@ class _KernelEmitter:
         return str(step.primitive.template(step.cell.dtype, [r.literal for r in step.reads]))
 
     def _value(self, step: Compute) -> _Pending:
-        """The expression that a step computes, with those in it that waited for their reader."""
+        """The expression that a step computes, with the pending values that it reads written into
+        it."""
         template = self.template(step)
         if step.reads and step.reads[0].literal is None:
             floats = step.reads[0].cell.dtype if step.reads[0].cell else step.cell.dtype
@@ -399,7 +401,7 @@ class _KernelEmitter:
     # ---- places
 
     def place(self, cell: Cell) -> str:
-        """A number's place."""
+        """The expression of a scalar cell."""
         return self.target(cell, ())
 
     def target(self, cell: Cell, at: At) -> str:
@@ -421,7 +423,7 @@ class _KernelEmitter:
         return self.local[cell]
 
     def array(self, cell: Cell) -> str:
-        """The name of an array; a view of scratch memory, or of another shape, is made once."""
+        """The name of an array. A view of scratch memory, or of another shape, is made once."""
         if cell in self.local:
             return self.local[cell]
         if cell.alias is None and cell in self.shared and cell.leaving is None:
@@ -439,8 +441,8 @@ class _KernelEmitter:
         dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
         whole = f"reshaped({base}, ({dims}))"
         view = f"part({base}, {start}, ({dims}))" if start else whole
-        # Made at the top of the function, where every loop can see it; of what is renamed in a
-        # round, at the top of that.
+        # A view is made at the top of the function, where every loop can see it, or at the top of
+        # the round for an array that the round renames.
         level = next((k for k, s in enumerate(self.starts) if base in s[1]), -1)
         at = self.views if level < 0 else self.starts[level][0]
         depth = 1 if level < 0 else self.starts[level][2]

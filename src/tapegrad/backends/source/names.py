@@ -1,7 +1,7 @@
 """Names for the emitted source: the user's own where they are known.
 
-`h = np.tanh(x @ W1 + b1)` names the value that the line ends with `h`; arguments keep their names,
-and cotangents are `d_` of what they belong to.
+`h = np.tanh(x @ W1 + b1)` names the last value of that line `h`. Arguments keep their names, and
+the cotangent of `h` is `d_h`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LONGEST = 60  # characters of a name
 
 @cache
 def reserved() -> frozenset[str]:
-    """Names that any text may mean something by: Python's own, and those of drivers. No variable
-    takes one of them, whether the text at hand says it or not, nor one of the target's."""
+    """The names that have a meaning in every text: Python's own, and those of drivers. No variable
+    takes one of them, even where the text at hand doesn't use it, nor one of the target's."""
     python = {*keyword.kwlist, *dir(builtins)}
     return frozenset(python | global_words())
 
@@ -35,7 +35,7 @@ def assigned_name(text: str) -> str:
     except (SyntaxError, ValueError):
         return ""
     if any(isinstance(node, ast.Lambda) for node in ast.walk(statement)):
-        return ""  # what is assigned is the function, and the line of its body is the same
+        return ""  # the function is assigned, and the line of its body is the same
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         return target.id if isinstance(target, ast.Name) else ""
@@ -47,7 +47,7 @@ def assigned_name(text: str) -> str:
 
 
 def user_names(tape: Tape) -> dict[Var, str]:
-    """Names for the variables that end a line of the user's that assigns them."""
+    """The user's names of variables: the last value of a line that assigns to a single name."""
     last: dict[Source, Var] = {}
     for call in tape.calls:
         if call.src is not None and not call.reason:
@@ -61,8 +61,8 @@ def user_names(tape: Tape) -> dict[Var, str]:
 
 
 class Scope:
-    """Hands out names, each once: every name that an emitted text gives to something is from the
-    scope of that text. `taken` are names that mean something there already."""
+    """The names in one emitted text, each used once: every new name of the text comes from its
+    scope. `taken` are names that have a meaning in the text already."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {*reserved(), *taken}
@@ -70,19 +70,20 @@ class Scope:
 
     @classmethod
     def after(cls, words: Iterable[str]) -> Scope:
-        """A scope for more lines of a text that says these words, and no others but keywords."""
+        """A scope for further lines of a text with these words. Only they and keywords are
+        taken."""
         scope = cls.__new__(cls)
         scope._taken = {*keyword.kwlist, *words}
         scope._next = {}
         return scope
 
     def is_free(self, name: str) -> bool:
-        """Whether `name` hasn't been handed out, and isn't reserved."""
+        """Whether `name` is neither taken nor reserved."""
         return name not in self._taken
 
     def fresh(self, wanted: str) -> str:
-        """`wanted`, or as much of it as can be an identifier, with the first number that makes it
-        new."""
+        """A new name: the characters of `wanted` that an identifier can have, and the first number
+        that makes it unique."""
         base = _identifier(wanted)
         candidate = base
         while candidate in self._taken:
@@ -93,7 +94,7 @@ class Scope:
 
 
 def _identifier(text: str) -> str:
-    """A text as an identifier, in the form in which Python compares them."""
+    """A text as an identifier, in Unicode's NFKC form, in which Python compares identifiers."""
     characters = unicodedata.normalize("NFKC", text)[:LONGEST]
     clean = "".join(c if f"a{c}".isidentifier() else "_" for c in characters)
     if not clean.strip("_"):

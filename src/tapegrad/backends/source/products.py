@@ -1,4 +1,4 @@
-"""Products of matrices as text: what is multiplied is a part of an array, or its transpose."""
+"""Matrix products as source: the operands are parts of arrays, or their transposes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegrad.ir.steps import Gemm
 
 
 def emit_product(emitter: Any, step: Gemm) -> None:
-    """`matmul(x, y, out)` or `add_matmul(x, y, out)`, for those who emit kernels."""
+    """Write `matmul(x, y, out)` or `add_matmul(x, y, out)`."""
     sizes = [*map(emitter.entry, step.sizes or ())]
     own = step.share
     first = "" if own is None else _first_of(emitter, own)
@@ -35,12 +35,13 @@ def emit_product(emitter: Any, step: Gemm) -> None:
 
 
 def panel_text(emitter: Any, panel: Panel) -> str:
-    """A matrix in an array: `x[i, :, j]`, or a part or the transpose of that, or along any axes."""
+    """The expression of a matrix in an array: `x[i, :, j]`, a part or the transpose of that, or
+    `panel(...)` for rows and columns along any axes."""
     at, rows, columns = panel.left
     if len(rows) > 1 or len(columns) > 1 or panel.ways:
         start = ", ".join(map(emitter.entry, at))
         along: tuple[int, ...] = rows[-1], columns[-1]
-        if panel.ways:  # for how many axes rows go; each, how many places there are, how far apart
+        if panel.ways:  # the number of row axes; each axis, extent and stride
             pairs = zip((*rows, *columns), itertools.chain(*panel.ways), strict=True)
             along = len(rows), *itertools.chain(*[(a, *way) for a, way in pairs])
         return f"panel({emitter.array(panel.cell)}, ({start}), {along}, {panel.shape})"
@@ -59,7 +60,7 @@ def panel_text(emitter: Any, panel: Panel) -> str:
 
 
 def _first_of(emitter: Any, share: Share) -> str:
-    """Where the part of a chunk begins: a variable of its kernel."""
+    """The variable that holds the first row of a chunk."""
     if share.size not in emitter.firsts:
         name = emitter.firsts[share.size] = emitter.names.fresh("first")
         emitter.line(f"{name} = {emitter.loops[share.chunk]} * {share.size}")

@@ -23,8 +23,8 @@ from tapegrad.ir.plan import Plan, segments
 from tapegrad.ir.steps import PythonCall, Step
 from tapegrad.ir.tape import Literal, dtype_name
 
-LINE = 96  # the width that source is kept to
-NUMERAL = re.compile(r"\b(?:[fiu]\d+_m?)?\d[\d_.]*(?:e-?\d+)?")  # a number, or its name
+LINE = 96  # the width of source lines
+NUMERAL = re.compile(r"\b(?:[fiu]\d+_m?)?\d[\d_.]*(?:e-?\d+)?")  # a literal, or a constant
 
 
 Axes = Sequence[tuple[int, int]]  # each with the number of its input
@@ -32,9 +32,9 @@ Axes = Sequence[tuple[int, int]]  # each with the number of its input
 
 @dataclass
 class Kernel:
-    """One compiled function: its name, its parameters, and its source. `rounds` tells of each `for`
-    in it, in order, whether it goes over the rounds of a loop on the tape; `steps` has for each
-    line of its body the step of the plan that wrote it."""
+    """One compiled function: its name, its parameters, and its source. `rounds` tells for each
+    `for` in it, in order, whether it iterates over the rounds of a loop on the tape; `steps` has
+    for each line of its body the step of the plan that wrote it."""
 
     name: str
     parameters: list[Cell | Slot | Index]
@@ -45,13 +45,13 @@ class Kernel:
 
     @property
     def chunks(self) -> int:
-        """How many chunks its work is in, one a call; 0 if it isn't."""
+        """The number of chunks of a parallel kernel, one per call; 0 for other kernels."""
         last = self.parameters[-1] if self.parameters else None
         return last.extent if isinstance(last, Index) else 0
 
     def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
-        """How parameter k is passed: ("scalar", "array" or "chunk", shape, dtype). Python says how
-        many chunks there are."""
+        """How parameter k is passed: ("scalar", "array" or "chunk", shape, dtype). The number of
+        chunks is in Python's code."""
         p = self.parameters[k]
         if isinstance(p, Index):
             return "chunk", (), np.dtype(np.int64)
@@ -66,12 +66,12 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A plan as source: kernels, where their temporaries live, and the driver that calls them.
+    """A plan as source: kernels, the allocation of their temporaries, and the driver.
 
     `nested` are the registers that have no line of their own: their values are computed where they
     are read. All names in it are from `scope`: `names` of cells, slots and calls of NumPy, those of
     kernels and their variables, and `constants`, which are globals of the kernels. `lengths` are
-    how long the loops of the tape are, and `axes` those of inputs that may have any length.
+    the trip counts of the tape's loops, and `axes` the axes of inputs that may have any length.
     """
 
     plan: Plan
@@ -86,11 +86,11 @@ class Program:
 
     @cached_property
     def status(self) -> str:
-        """The name of what a kernel returns."""
+        """The name of the variable that holds what a kernel returns."""
         return self.scope.fresh("status")
 
     def constant(self, value: np.generic) -> str:
-        """The name of a number that can't be written down so that it has its dtype."""
+        """The name of a number that has no literal of its dtype."""
         for name, known in self.constants.items():
             if Literal(known) == Literal(value):
                 return name
@@ -100,8 +100,8 @@ class Program:
         return name
 
     def width(self, text: str) -> int:
-        """How long an expression is. With loops, or other lengths, digits don't count: what is
-        written for 50 rounds is written for 1000."""
+        """The length of an expression. If there are loops or open lengths, digits don't count:
+        source for 50 rounds must be the same as for 1000."""
         return len(NUMERAL.sub("0", text) if self.lengths or self.axes else text)
 
     @property
@@ -132,7 +132,7 @@ class Program:
         )
 
     def _checked(self) -> set[Any]:
-        """The inputs that are parameters of kernels, and so checked, before NumPy is called."""
+        """The inputs whose types kernels check before NumPy is called: the kernels' parameters."""
         kernels = iter(self.kernels)
         found: set[Any] = set()
         for segment in segments(self.plan.steps):
@@ -142,17 +142,17 @@ class Program:
         return {x for x in found if isinstance(x, Cell) and not is_half(x.dtype)}
 
     def _out_of_range(self) -> dict[int, str]:
-        """What is raised where numbers are out of the range in which sums were reordered."""
+        """The error, by status, for numbers out of the range in which sums may be reordered."""
         failures = enumerate(self.plan.failures, start=1)
         return {k: OUT_OF_RANGE for k, failure in failures if failure.kind == "range"}
 
     def errors(self) -> dict[int, str]:
-        """NumPy's errors, by the status of a kernel that stands for them."""
+        """NumPy's errors, by the status that a kernel returns for them."""
         return {k: f.error for k, f in enumerate(self.plan.failures, start=1) if f.error}
 
     def driver_lines(self, errors: Mapping[int, str] | None = None) -> list[str]:
-        """The body of the function that allocates, calls and returns; a status other than 0 of a
-        kernel means that an assumption doesn't hold. `errors` are raised as they are."""
+        """The body of the function that allocates, calls and returns. A kernel's status other than
+        0 means that a guard doesn't hold, unless `errors` has an error for it."""
         lines = []
         inputs = [cell for cell in self.plan.inputs if not cell.scalar]
         if over := [cell for cell in self.plan.outputs if cell in inputs]:
@@ -172,7 +172,7 @@ class Program:
         return lines
 
     def _passed(self, kernel: Kernel) -> list[str]:
-        """A kernel's arguments."""
+        """The arguments that a kernel is called with."""
         bits = f".view({numpy_name(BITS)})"
         halves = {cell for cell in self.plan.inputs if is_half(cell.dtype)}
         each = zip(kernel.names, kernel.parameters, strict=True)
@@ -230,7 +230,7 @@ def _called(
 
 
 def lines_of(listed: str, width: int) -> list[str]:
-    """A list of names on several lines; none is broken."""
+    """A list of names, wrapped between names."""
     return textwrap.wrap(listed, width, break_long_words=False, break_on_hyphens=False)
 
 

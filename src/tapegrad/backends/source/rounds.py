@@ -1,4 +1,4 @@
-"""Recurrences as source: what is carried has a name, and is renamed, or assigned, after each round.
+"""Recurrences as source. Loop-carried values have names, which are swapped or assigned each round.
 
 u, u1 = out, scratch0
 s = 0.0
@@ -10,7 +10,7 @@ for t in range(100):
     u, u1 = u1, u
 out1[()] = s
 
-One of a round or none is an `if`.
+A recurrence with a trip count of at most one is an `if`.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
 
 
 def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
-    """Give what a round reads and leaves its names. Returns those of the numbers that it carries,
-    "" for arrays."""
+    """Name the values that a round reads and returns. Returns the names of the loop-carried
+    scalars, "" for arrays."""
     inner, count = step.plan, step.carried
     numbers = []
     for k, (cell, read) in enumerate(zip(inner.inputs, step.reads, strict=True)):
@@ -115,7 +115,8 @@ def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
 
 
 def _known(emitter: Any, cell: Cell, read: Read) -> str:
-    """The name of a number that each round reads; one in memory is read once."""
+    """The name of a scalar that each round reads. A scalar in memory is loaded once, before the
+    loop."""
     text: str = emitter.text(read)
     if read.cell is None or "[" not in text:
         return text
@@ -125,7 +126,7 @@ def _known(emitter: Any, cell: Cell, read: Read) -> str:
 
 
 def _copy(emitter: Any, source: str, target: str, shape: tuple[int, ...]) -> None:
-    """Copy an array to another of the same shape."""
+    """Write the loops that copy an array to another of the same shape."""
     taken = emitter.loops.values()
     letters = [n for n in emitter.letters if n not in taken][: len(shape)]
     letters += [emitter.names.fresh("i0") for _ in range(len(shape) - len(letters))]

@@ -1,13 +1,13 @@
-"""What is done of whole rows, and along which rows LLVM shall make vectors (`support.rolled`).
+"""Tests of whole rows, and the rows along which LLVM shall vectorise (`support.rolled`).
 
-A loop may ask of each number that it reads whether something holds, beside what it computes:
+A loop may test a condition for each number that it reads, beside its other work:
 
     for j in range(220):
         total[j] += x[i, j]
         fits = fits & moderate(x[i, j], bound)
 
-LLVM takes as long for the question as for all else. So it is asked of all of them before the loop,
-by a function that kernels share:
+LLVM takes as long to compile the test as all the rest. So a function that kernels share tests all
+numbers before the loop:
 
     fits = fits & all_moderate(x[i], 0, 220, bound)
 """
@@ -28,16 +28,17 @@ from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import FUNCTION
 
-SHORT = 16  # rows that are shorter than this are asked about together
-ROLLED = range(8, 65)  # extents that LLVM must not know: of longer rows it makes vectors anyway
-LANES = 4  # of a vector; what is left over of a row is computed one by one
+SHORT = 16  # rows shorter than this are tested together
+ROLLED = range(8, 65)  # extents to hide from LLVM: it vectorises longer rows anyway
+LANES = 4  # of a vector; the remainder of a row is computed one by one
 
 
 def is_short_row(loop: Loop, loops: Sequence[Index]) -> bool:
-    """Whether a loop, the last one of `loops` that are around its body, is an innermost one that
-    shall be vectorised along the row. It sums into a register, or each row writes to its own
-    memory, so that LLVM would prefer to take several rows at once; or it consists of a function,
-    of which there would be as many calls."""
+    """Whether `loop`, the innermost of `loops`, is short and shall be vectorised along its row.
+
+    It sums into a register, or each row writes to its own memory: there LLVM would rather vectorise
+    across rows. Or its body is one call of a function, which unrolling would repeat.
+    """
     extent = loop.index.extent
     if extent not in ROLLED or loop.index.limit is not None:
         return False
@@ -62,7 +63,7 @@ def is_short_row(loop: Loop, loops: Sequence[Index]) -> bool:
 
 
 def is_cleared(emitter: Any, loop: Loop) -> bool:
-    """Whether a loop does nothing but make a vector zero."""
+    """Whether a loop does nothing but set a vector to zero."""
     step = loop.body[0]
     if len(loop.body) > 1 or not is_fill(step) or not _is_whole(loop):
         return False
@@ -75,12 +76,12 @@ def is_cleared(emitter: Any, loop: Loop) -> bool:
 
 
 class Asked:
-    """What a loop asks of numbers that follow each other in its rounds, or along a short row in
-    each of them: the `emitter` asks it of all of these before the loop."""
+    """The tests in a loop that can be made for all numbers at once, before the loop. The numbers
+    follow each other from round to round, or each round tests a short row."""
 
     def __init__(self, emitter: Any, loop: Loop) -> None:
         self.emitter, self.loop = emitter, loop
-        # Where the rounds begin, and how many there are, or fewer at the end.
+        # The first round, and the number of rounds; the last chunk may have fewer.
         self.begin, self.rounds = Affine(), loop.index.extent
         if loop.chunk is not None:
             self.begin, self.rounds = Affine((loop.chunk,)), loop.chunk[1]
@@ -93,7 +94,7 @@ class Asked:
         return {cell.root for cell, _, writes in self.loop.accesses() if writes}
 
     def rest(self) -> tuple[Step, ...]:
-        """What is left of the loop's body."""
+        """The loop's body without these tests, which are written before the loop."""
         loop = self.loop
         by_tiles = loop.step != 1 and loop.start is None
         if by_tiles or loop.index.limit is not None or self.emitter.program.axes:
@@ -107,7 +108,8 @@ class Asked:
         return self._without(body)
 
     def _without(self, steps: Sequence[Step], row: Index | None = None) -> tuple[Step, ...]:
-        """These steps, of the body or of a row in it, without what is asked before the loop."""
+        """`steps`, of the body or of a row in it, without the tests that are made before the
+        loop."""
         tests: dict[Cell | None, Compute] = {}
         gone: list[Step] = []
         for step in steps:
@@ -121,7 +123,7 @@ class Asked:
         return tuple([step for step in steps if not any(step is x for x in gone)])
 
     def _is_test(self, step: Compute, row: Index | None) -> bool:
-        """Whether this asks something of a number that stands there before the loop."""
+        """Whether `step` tests a number that is in memory before the loop."""
         emitter, cell = self.emitter, step.reads[0].cell
         if not (isinstance(step.primitive, Elementwise) and step.primitive.of_all) or cell is None:
             return False
@@ -139,12 +141,12 @@ class Asked:
         return follows and not self._moves(tuple(at), row)
 
     def _keeps_all(self, step: Compute, row: Index | None) -> bool:
-        """Whether this notes in one flag that something holds for all numbers."""
+        """Whether `step` combines the results for all numbers in one flag."""
         is_fold = step.combine is ALL and self.emitter.template(step) == "{0}"
         return is_fold and not self._moves(step.at, row)
 
     def _moves(self, at: At, row: Index | None) -> bool:
-        """Whether an index is another one in each round."""
+        """Whether an index differs between rounds."""
         moving = {self.loop.index, row}
         return any(isinstance(k, Indirect) or moving & dict(k.terms).keys() for k in at)
 
@@ -167,12 +169,12 @@ class Asked:
 
 
 def _is_whole(loop: Loop) -> bool:
-    """Whether a loop goes over all there is, one after the other."""
+    """Whether a loop goes over its whole extent with step 1."""
     return loop.step == 1 and not (loop.chunk or loop.start or loop.index.limit)
 
 
 def _alone(k: Affine | Indirect) -> Index | None:
-    """The loop index that an entry of an index is, if it is one."""
+    """The loop index that `k` consists of; None if it is anything else."""
     return None if isinstance(k, Indirect) else k.index
 
 

@@ -1,8 +1,9 @@
-"""Functions as text: what `tape.source` shows, and what `simplegrad` runs and saves.
+"""Functions as source: the text of `tape.source`, and the functions that `simplegrad` runs and
+saves.
 
 The readable part is the kernels and one function that takes the arguments apart, allocates the
-results, calls the kernels and puts the results together. A saved file adds what the kernels stand
-on (`Machine.support`), and needs NumPy, numba and SciPy's BLAS, but not tapegrad.
+results, calls the kernels and puts the results together. A saved file adds the functions that the
+kernels call (`Machine.support`). It needs NumPy, numba and SciPy's BLAS, but not tapegrad.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Text:
     doc: str
 
     def whole(self) -> str:
-        """The saved file: the readable part, then what it stands on."""
+        """The saved file: the readable part, then the functions that it calls."""
         return "\n\n".join(
             [
                 f"{_docstring(self.doc)}\n\nfrom __future__ import annotations",
@@ -87,8 +88,11 @@ def standalone(
     doc: str,
     written: Sequence[int] = (),
 ) -> Text:
-    """The text of a function of these arguments. `result` makes what is returned from marks that
-    stand for the outputs. The inputs numbered `written` are written to, and may share no memory."""
+    """The source of a function of these arguments.
+
+    `result` makes the returned value from placeholders of the outputs. The inputs numbered
+    `written` are written to, and may share no memory with others.
+    """
     writer = _Writer(program)
     for parameter, arg in zip(parameters, args, strict=True):
         take_apart(parameter, arg, writer.enter)
@@ -150,13 +154,13 @@ def standalone(
 
 
 def _docstring(text: str) -> str:
-    """A text as a docstring, whatever names it holds."""
+    """`text` as a docstring, with whatever characters it has."""
     plain = all(c.isprintable() and c not in '"\\' for c in text)
     return f'"""{text}"""' if plain else repr(text)
 
 
 def refuse_foreign_calls(program: Program) -> None:
-    """A saved function can't hold what only tapegrad, or the user's program, can run."""
+    """Raise if a call can only run with tapegrad or the user's program: it can't be saved."""
     for call in program.calls():
         raise UnsupportedError(
             f"{call.primitive} can't be compiled ({call.src}), so the function can't stand alone. "
@@ -192,15 +196,16 @@ class _Writer:
         self.inputs = iter(program.plan.inputs)
         self.lines: list[str] = []
         self.checks: list[str] = []  # of the arguments' structure, before they are taken apart
-        self.places: list[str] = []  # of the inputs
+        self.places: list[str] = []  # the expressions of the inputs
         self.classes: dict[type, str] = {}  # of named tuples and dataclasses
         self.imports: list[str] = []
-        self.arrays: dict[str, Any] = {}  # of which results are made
+        self.arrays: dict[str, Any] = {}  # that results are made from
         self.endings: list[str] = []
-        self.halves: set[np.dtype] = set()  # of half precision, among the arguments'
+        self.halves: set[np.dtype] = set()  # half-precision dtypes of the arguments
 
     def apart(self, written: Sequence[int], captured: Sequence[str]) -> list[str]:
-        """Lines that check that what is written to shares no memory with another array."""
+        """Lines that check that the inputs numbered `written` share no memory with another
+        array."""
         places = [*self.places, *captured]
         return [
             f"apart({', '.join([places[k], repr(places[k]), *places[:k], *places[k + 1 :]])})"
@@ -208,7 +213,8 @@ class _Writer:
         ]
 
     def enter(self, place: str, x: Any) -> str | None:
-        """Write what is to be done with an argument or a part of one; where its parts are."""
+        """Write the lines for an argument or a part of one. Returns the expression of its parts;
+        None for a leaf."""
         if is_tree(x):
             keys = list(x) if isinstance(x, dict) else [*range(len(branches(place, x)))]
             kind = type(x).__qualname__ if is_plain_tree(x) else repr(type(x).__qualname__)
@@ -225,7 +231,7 @@ class _Writer:
         return None
 
     def made(self, x: Any) -> str:
-        """What is returned, as an expression."""
+        """The expression that is returned."""
         text = put_together(x, self._said, self._class)
         return text[1:-1] if type(x) is tuple and len(x) > 1 else text
 
@@ -260,7 +266,7 @@ class _Writer:
 
 
 def check_parts(x: Any, where: str) -> None:
-    """An ArgumentError for an argument that a function can't take apart without tapegrad."""
+    """Raise an ArgumentError for an argument that can't be taken apart without tapegrad."""
     if x is None or is_traced(x) or type(x) in (str, bytes, bool):
         return
     if type(x) is dict and {type(k) for k in x} not in (set(), {str}, {int}):
