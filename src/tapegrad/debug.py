@@ -108,7 +108,9 @@ def cotangent(f: Callable[[Any], Any] | str, x: T, /) -> T:
     """
     if not (callable(f) or isinstance(f, str)):
         raise ArgumentError(f"debug.cotangent needs a function or a text, not {f!r}")
-    return recording.cotangent(partial(_show, f) if isinstance(f, str) else f, x, "debug.cotangent")
+    return recording.cotangent(
+        partial(_show, f) if isinstance(f, str) else f, x, recording.COTANGENT
+    )
 
 
 def breakpoint(**values: Any) -> None:

@@ -433,12 +433,12 @@ def note_computed(values: Iterable[Any]) -> None:
                     here.reads.contents(place)
 
 
-def note_told(f: Any) -> None:
+def note_told(f: Any, last: bool) -> None:
     """Guard the identity of a function that each call of the derivative calls, and of its bound
-    object; and what is read from now on, which it may change."""
+    object; and what is read from now on, which it may change if it isn't called `last`."""
     here = following.observer
     if here is not None:
-        here.reads.told(f)
+        here.reads.told(f, last)
         for x in (f, getattr(f, "__self__", None)):
             here.reads.pin(x)
 

@@ -45,12 +45,13 @@ class Later(Facts):
         for noted in (self._first, self._whole, self._plain_content):
             noted.clear()
 
-    def told(self, f: Any) -> None:
+    def told(self, f: Any, last: bool) -> None:
         """Note that the run comes past a function that each call tells values. It may change what
-        is read from now on, and a trace doesn't call it."""
+        is read from now on, and a trace doesn't call it; one that is called `last`, with
+        cotangents, may not."""
         if isinstance(f, FunctionType):
             self.reached.update(dict.fromkeys(_used_by(f.__code__)))
-        if not self.tells:
+        if not (self.tells or last):
             self.tells = True
             self.again()
 

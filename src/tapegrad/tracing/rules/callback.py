@@ -45,6 +45,7 @@ from tapegrad.tracing.runs.mixed import mixed_tree, value_of
 from tapegrad.tracing.runs.traced import input_aval
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
+COTANGENT = "debug.cotangent"  # the label of what the reverse half calls
 TOKEN = Aval((), np.dtype(np.int64))
 
 
@@ -241,7 +242,7 @@ def _key(f: Any, label: str) -> Any:
                 f"the function of {label} reaches a traced value ({x._aval}){at_line()}, and later "
                 f"calls have other values. Pass it as an argument: {label}(f, x)"
             )
-    note_told(f)
+    note_told(f, label == COTANGENT)
     if type(f) is partial:
         parts = (f.func, *f.args, *f.keywords.values())
         return partial, tuple(f.keywords), *[_key(x, label) for x in parts]
