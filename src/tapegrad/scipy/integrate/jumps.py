@@ -25,10 +25,7 @@ def has_jump(
     g: Callable[[float], Any], ends: Any, share: float = 1e-6, limit: float | None = None
 ) -> bool:
     """Whether a function jumps within or between intervals by more than `share` of its mean; with
-    `limit`, only whether it jumps at the first or last end.
-
-    The search halves an interval again and again, and goes on in the part whose ends differ more.
-    """
+    `limit`, only whether it jumps next to that place. See `jump_between`."""
     size = ends[:, 1] - ends[:, 0]
     middles = [np.abs(g(float(t))) for t in ends.mean(1)]
     span = np.sum(size)

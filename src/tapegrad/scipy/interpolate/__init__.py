@@ -1,8 +1,8 @@
-"""What answers the functions and classes of scipy.interpolate.
+"""Traceable versions of the functions and classes of scipy.interpolate.
 
-A spline with traced values is an object of ours, which has SciPy's names for what it does
-(`piecewise.py`, `bsplines.py`, `grids.py`). One of SciPy's that is called at traced points becomes
-such an object for this call.
+A spline with traced values is an object of ours with the attributes of SciPy's class
+(`piecewise.py`, `bsplines.py`, `grids.py`). One of SciPy's that is called at traced points is
+converted to such an object for that call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REFUSED = {
 
 
 def _checked(name: str, *args: Any, **kwargs: Any) -> Any:
-    """SciPy's own object of the values: its own errors, too."""
+    """SciPy's own object for the present values, which also raises SciPy's own errors."""
     return getattr(theirs, name)(*[_value(x) for x in args], **kwargs)
 
 
@@ -298,7 +298,7 @@ def griddata(
     raise ValueError(f"Unknown interpolation method {method!r} for {count} dimensional data")
 
 
-# ---- objects of SciPy's, at traced points
+# ---- SciPy's own objects, evaluated at traced points
 
 
 @stands_for(HOME, parameters="degree neighbors")

@@ -18,7 +18,7 @@ from tapegrad.scipy.outside import stopped
 
 @dataclass(eq=False)
 class Basis(Interpolant):
-    """The sum of c[j] times the j-th B-spline of degree k with knots t: a BSpline."""
+    """A BSpline: the sum of c[j] times the j-th B-spline of degree k with knots t."""
 
     t: Any
     c: Any
@@ -31,7 +31,7 @@ class Basis(Interpolant):
         return self.t, self.c, self.k
 
     def __call__(self, x: Any, nu: Any = 0, extrapolate: Any = None) -> Any:
-        """By de Boor's recursion ("A practical guide to splines", chapter X)."""
+        """The values by de Boor's recursion ("A practical guide to splines", chapter X)."""
         u = floats(x)
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if nu:
@@ -96,14 +96,14 @@ class Basis(Interpolant):
 
 
 def of_theirs(spline: Any) -> Basis:
-    """A BSpline of SciPy's, which a later call compares."""
+    """A BSpline of SciPy's as a `Basis`; its arrays are guarded at later calls."""
     seen(spline)
     return Basis(spline.t, spline.c, spline.k, spline.extrapolate, spline.axis)
 
 
 def around(t: Any, k: int, x: Any) -> tuple[Any, list[Any]]:
-    """The interval of knots t in which x lies, and the k + 1 B-splines that aren't 0 there: j is
-    that of coefficient interval - k + j (de Boor, chapter X)."""
+    """The interval of knots t that contains x, and the values of the k + 1 B-splines that aren't 0
+    there: number j belongs to coefficient interval - k + j (de Boor, chapter X)."""
     n = np.size(t) - k - 1
     place = np.clip(np.searchsorted(stopped(t), stopped(x), side="right") - 1, k, n - 1)
     values: list[Any] = [1.0 + 0.0 * x]
@@ -118,8 +118,8 @@ def around(t: Any, k: int, x: Any) -> tuple[Any, list[Any]]:
 
 
 def tensor(c: Any, splines: list[tuple[Any, int]], x: list[Any]) -> Any:
-    """The sum of c[i, j, ...] B_i(x[0]) B_j(x[1]) ... over B-splines with these knots and degrees
-    along the first axes of c."""
+    """The tensor product spline: the sum of c[i, j, ...] B_i(x[0]) B_j(x[1]) ..., with these knots
+    and degrees along the first axes of c."""
     found = [around(t, k, u) for (t, k), u in zip(splines, x, strict=True)]
     total: Any = 0.0
     for corner in product(*[range(k + 1) for _, k in splines]):
@@ -133,7 +133,7 @@ def tensor(c: Any, splines: list[tuple[Any, int]], x: list[Any]) -> Any:
 
 
 def not_a_knot(x: Any, k: int, ends: Any = None) -> Any:
-    """The knots of an interpolating spline without further conditions."""
+    """The knots of an interpolating spline with not-a-knot conditions."""
     first, last = (x[:1], x[-1:]) if ends is None else ends
     if k == 0:
         return np.concatenate([x, x[-1:]])
@@ -143,7 +143,7 @@ def not_a_knot(x: Any, k: int, ends: Any = None) -> Any:
 
 
 def _circle(x: Any, k: int) -> Any:
-    """The knots of a periodic one."""
+    """The knots of a periodic spline."""
     n = np.size(x)
     if k % 2 == 0:
         x = np.concatenate([x[:1], x[1:-1] - np.diff(x)[:-1] / 2, x[-1:]])
@@ -156,15 +156,15 @@ def _circle(x: Any, k: int) -> Any:
 
 
 def _conditions(bc_type: Any, shape: Any) -> list[list[Any]]:
-    """Of each end, which derivatives are given, and their values."""
+    """For each end, the orders of the given derivatives and their values."""
     short = {"clamped": [(1, np.zeros(shape))], "natural": [(2, np.zeros(shape))], None: []}
     both = (bc_type, bc_type) if isinstance(bc_type, str) else bc_type or (None, None)
     return [list(short[c] if isinstance(c, str) or c is None else c) for c in both]
 
 
 def interpolating(x: Any, y: Any, k: int, t: Any, bc_type: Any, ends: Any = None) -> Any:
-    """Knots, and coefficients with which a spline of degree k has these values, and derivatives at
-    its ends. Both may be traced."""
+    """The knots and coefficients of the spline of degree k that interpolates these values, and
+    given derivatives at its ends. Both may be traced."""
     bc_type = None if isinstance(bc_type, str) and bc_type == "not-a-knot" else bc_type
     periodic = isinstance(bc_type, str) and bc_type == "periodic"
     if k == 0 or (k == 1 and t is None and ends is None):
@@ -200,7 +200,8 @@ def interpolating(x: Any, y: Any, k: int, t: Any, bc_type: Any, ends: Any = None
 
 
 def _periodic(x: Any, y: Any, k: int) -> Any:
-    """The same on a circle, where the last k coefficients are the first ones."""
+    """The knots and coefficients of a periodic spline: the last k coefficients equal the first
+    ones."""
     t = _circle(x, k)
     m = np.size(x) - 1
     place, values = around(t, k, x[:-1])

@@ -1,4 +1,4 @@
-"""FITPACK's splines with traced values, where they interpolate: splrep, UnivariateSpline and
+"""Interpolating FITPACK splines with traced values: splrep, UnivariateSpline and
 RectBivariateSpline with s=0."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EXTENSIONS = {"extrapolate": 0, "zeros": 1, "raise": 2, "const": 3}
 
 
 def extended(spline: Basis, x: Any, nu: int, ext: Any) -> Any:
-    """A spline, or a derivative, at x; what it is outside of its knots is said by `ext`."""
+    """A spline, or a derivative of it, at x. `ext` says how it continues outside of its knots."""
     ext = _EXTENSIONS.get(ext, ext)
     if ext == 0:
         return spline(x, nu)
@@ -44,7 +44,7 @@ def ends_of(x: Any, bbox: Any) -> Any:
 
 @dataclass(eq=False)
 class Univariate(Carrier):
-    """A UnivariateSpline, which goes through all of its points."""
+    """A UnivariateSpline that interpolates all of its points."""
 
     spline: Basis
     ext: Any = 0
@@ -88,7 +88,7 @@ def univariate(x: Any, y: Any, k: Any, bbox: Any, ext: Any) -> Univariate:
 
 
 def univariate_of_theirs(f: Any) -> Univariate:
-    """A UnivariateSpline of SciPy's, which a later call compares."""
+    """A UnivariateSpline of SciPy's as ours; its arrays are guarded at later calls."""
     seen(f)
     t, c, k = f._eval_args
     return Univariate(Basis(t, c[: len(t) - k - 1], k), f.ext)
@@ -96,7 +96,7 @@ def univariate_of_theirs(f: Any) -> Univariate:
 
 @dataclass(eq=False)
 class Bivariate(Carrier):
-    """A RectBivariateSpline, which goes through all of its points."""
+    """A RectBivariateSpline that interpolates all of its points."""
 
     knots: tuple[Any, Any]
     c: Any
@@ -147,7 +147,7 @@ def bivariate(x: Any, y: Any, z: Any, bbox: Any, kx: Any, ky: Any) -> Bivariate:
 
 
 def bivariate_of_theirs(f: Any) -> Bivariate:
-    """A RectBivariateSpline of SciPy's, which a later call compares."""
+    """A RectBivariateSpline of SciPy's as ours; its arrays are guarded at later calls."""
     seen(f)
     (tx, ty, c), (kx, ky) = f.tck[:3], f.degrees
     shape = len(tx) - kx - 1, len(ty) - ky - 1
@@ -155,7 +155,7 @@ def bivariate_of_theirs(f: Any) -> Bivariate:
 
 
 def check_interpolates(name: str, s: Any) -> None:
-    """One that smooths has knots by a search."""
+    """Refuse smoothing splines, whose knots are found by a search."""
     if s != 0:
         raise refusal(
             f"scipy.interpolate.{name} of traced values can't be traced{at_line()} but with s=0, "

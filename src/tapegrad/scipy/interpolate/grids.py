@@ -1,4 +1,5 @@
-"""Interpolation by neighbours: scipy.interpolate's interp1d, and grids of several axes."""
+"""Interpolation from neighbouring values: scipy.interpolate's interp1d, and grids of several
+axes."""
 
 from __future__ import annotations
 
@@ -30,18 +31,18 @@ ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 
 
 def _kept(x: Any) -> Any:
-    """The dtype that SciPy computes with: that of narrow floats, too."""
+    """The dtype in which SciPy computes: narrow floats are kept."""
     dtype = (as_operand(x) if is_traced(x) else np.asarray(x)).dtype
     return dtype if dtype.kind in "fc" else np.dtype(float)
 
 
 class Between(Interpolant):
-    """An interp1d: `kind` says which of the values at x around a point make its own."""
+    """An interp1d. `kind` says how the values around a point determine its value."""
 
     def __init__(
         self, x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any
     ) -> None:
-        """Values `y` along their first axis, which is that of sorted x."""
+        """`y` has the axis of the sorted `x` first."""
         self.dtype = y.dtype  # of what is one of them, or between two
         if kind == "linear":
             self.dtype = np.result_type(_kept(x), _kept(y))
@@ -111,7 +112,7 @@ def between(
 
 
 def of_theirs(f: Any) -> Between:
-    """An interp1d of SciPy's, which a later call compares."""
+    """An interp1d of SciPy's as ours; its arrays are guarded at later calls."""
     seen(f)
     y = np.moveaxis(f.y, f.axis, 0)
     kind = f._spline.k if f._kind == "spline" else f._kind
@@ -133,14 +134,15 @@ class Grid(Carrier):
         fill_value: Any,
         known: Any = None,
     ) -> None:
-        """`known` are knots and coefficients that SciPy has found, of splines of this method."""
+        """`known` are the knots and coefficients of splines of this method that SciPy has
+        computed."""
         self.values, self.method = floats(values), method
         self.grid = tuple(self._increasing(k, floats(x)) for k, x in enumerate(points))
         self.bounds_error, self.fill_value = bounds_error, fill_value
         self.known = known
 
     def _increasing(self, k: int, points: Any) -> Any:
-        """Axis number `k`, turned around where its points decrease, with the values."""
+        """The points of axis `k`. If they decrease, they and the values are reversed."""
         if np.all(np.diff(points) > 0):
             return points
         if not np.all(np.diff(points) < 0):
@@ -205,7 +207,7 @@ class Grid(Carrier):
         return (self._linear if method == "linear" else self._nearest)(places, shares)
 
     def _splines(self, flat: Any, degree: int, nu: Any) -> Any:
-        """The product of splines along each axis."""
+        """The values of the tensor product spline."""
         c, splines = self.values, []
         if self.known is not None and self.known[1] == (degree,) * len(self.grid):
             knots, _, c = self.known
@@ -227,7 +229,7 @@ class Grid(Carrier):
         return tensor(c, splines, [flat[:, k] for k in range(len(splines))])
 
     def _pchip(self, flat: Any) -> Any:
-        """Along the last axis, and of what is found along the one before it."""
+        """The values by PCHIP along the last axis, then along the one before it, and so on."""
         count, each = len(self.grid), np.arange(np.shape(flat)[0])
         y = np.expand_dims(np.moveaxis(self.values, count - 1, 0), 1)
         y = np.broadcast_to(y, (np.shape(y)[0], len(each), *np.shape(y)[2:]))
@@ -261,7 +263,7 @@ class Grid(Carrier):
 
 
 def _by_iterations(grid: Any, values: Any, splines: list[Any], degree: int) -> Any:
-    """Coefficients as SciPy finds them, to some six digits."""
+    """The coefficients by SciPy's iteration, which is accurate to about six digits."""
     shape, points = np.shape(values), np.array(list(product(*grid)), float)
     knots, degrees = tuple(t for t, _ in splines), (degree,) * len(grid)
     matrix = theirs.NdBSpline.design_matrix(points, knots, degrees)
@@ -284,7 +286,7 @@ _ITERATED = [
 
 
 def grid_of_theirs(f: Any) -> Grid:
-    """A grid of SciPy's, which a later call compares."""
+    """A RegularGridInterpolator of SciPy's as ours; its arrays are guarded at later calls."""
     seen(f)
     spline = getattr(f, "_spline", None)
     known = None if spline is None else (spline.t, tuple(spline.k), spline.c)

@@ -1,7 +1,8 @@
-"""Piecewise polynomials of scipy.interpolate with traced values, and what they interpolate.
+"""Piecewise polynomials of scipy.interpolate with traced values, and interpolation by them.
 
-Of a spline the slopes at its points are found, and in each interval a cubic polynomial has these
-and the values: so both follow the values and the points, and derivatives of any order.
+A cubic spline is computed from the slopes at its points: in each interval a cubic polynomial has
+these slopes and the values. So it depends on the values and the points, and has derivatives of any
+order along both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tapegrad.scipy.outside import stopped
 
 
 def floats(x: Any) -> Any:
-    """An argument as an array of floats."""
+    """An argument as an array of float64."""
     if not is_traced(x) and not np.iscomplexobj(x):
         return np.asarray(x, float)
     x = as_operand(x)
@@ -32,12 +33,12 @@ def floats(x: Any) -> Any:
 
 
 def after(x: Any, ndim: int) -> Any:
-    """A vector with further axes, so that it goes along the first one of others."""
+    """A vector with further axes of length 1, which aligns it with the first axis of others."""
     return np.reshape(x, np.shape(x) + (1,) * (ndim - 1))
 
 
 def interval(x: Any, t: Any) -> Any:
-    """The number of the interval of increasing x in which t lies, or the next one."""
+    """The number of the interval of increasing x that contains t, or of the nearest interval."""
     k = np.searchsorted(stopped(x), stopped(t), side="right") - 1
     return np.clip(k, 0, np.size(x) - 2)
 
@@ -47,13 +48,14 @@ def outside(x: Any, t: Any) -> Any:
 
 
 class Interpolant(Carrier):
-    """Values along the axes of points stand in the place of `axis`. Its classes are trees by their
-    fields, as all dataclasses are: functions may return them."""
+    """An interpolant along `axis` of its values. In a result the axes of the points take the place
+    of that axis. The classes are dataclasses, and so pytrees: functions may return them."""
 
     axis: int
 
     def placed(self, y: Any, t: Any) -> Any:
-        """Values, whose first axis is that of flat points, as SciPy arranges them."""
+        """Values whose first axis is that of the flattened points, in SciPy's arrangement of
+        axes."""
         rest = np.shape(y)[1:]
         y = np.reshape(y, np.shape(t) + rest)
         if not self.axis:
@@ -65,7 +67,7 @@ class Interpolant(Carrier):
 
 @dataclass(eq=False)
 class Piecewise(Interpolant):
-    """c[0, i] (t - x[i])^(k-1) + ... + c[k-1, i] in the interval i: a PPoly."""
+    """A PPoly: c[0, i] (t - x[i])^(k-1) + ... + c[k-1, i] in interval i."""
 
     c: Any
     x: Any
@@ -128,7 +130,7 @@ class Piecewise(Interpolant):
 
 
 def without(name: str, has: str) -> Exception:
-    """The error for an attribute that a spline lacks."""
+    """The error for an attribute that a spline with traced values lacks."""
     if name.startswith("_"):
         return AttributeError(name)
     return refusal(
@@ -138,14 +140,14 @@ def without(name: str, has: str) -> Exception:
 
 
 def of_theirs(spline: Any) -> Piecewise:
-    """A PPoly of SciPy's, which a later call compares."""
+    """A PPoly of SciPy's as `Piecewise`; its arrays are guarded at later calls."""
     seen(spline)
     check_increasing(spline.x)
     return Piecewise(spline.c, spline.x, spline.extrapolate, spline.axis)
 
 
 def check_increasing(x: Any) -> None:
-    """A PPoly's breakpoints may decrease in SciPy, which no intervals here do."""
+    """Refuse breakpoints that decrease, which SciPy's PPoly allows."""
     if np.any(np.diff(x) < 0):
         raise refusal(
             f"scipy.interpolate.PPoly can't be traced{at_line()} with breakpoints that decrease. "
@@ -153,11 +155,11 @@ def check_increasing(x: Any) -> None:
         )
 
 
-# ---- from slopes
+# ---- cubic polynomials from slopes
 
 
 def hermite(x: Any, y: Any, slopes: Any, extrapolate: Any, axis: int) -> Piecewise:
-    """Cubic polynomials with these values and slopes at both ends of each interval."""
+    """The cubic polynomials with these values and slopes at both ends of each interval."""
     h = after(np.diff(x), np.ndim(y))
     slope = np.diff(y, axis=0) / h
     t = (slopes[:-1] + slopes[1:] - 2 * slope) / h
@@ -166,7 +168,7 @@ def hermite(x: Any, y: Any, slopes: Any, extrapolate: Any, axis: int) -> Piecewi
 
 
 def prepared(x: Any, y: Any, axis: int) -> tuple[Any, Any, int]:
-    """Points, values along the first axis, and the axis from the front."""
+    """The points, the values with their axis first, and that axis as a nonnegative number."""
     x, y = floats(x), floats(y)
     axis %= np.ndim(y)
     if is_traced(x):
@@ -175,8 +177,8 @@ def prepared(x: Any, y: Any, axis: int) -> tuple[Any, Any, int]:
 
 
 def pchip(x: Any, y: Any) -> Any:
-    """Slopes of F. N. Fritsch and J. Butland, "A method for constructing local monotone piecewise
-    cubic interpolants", SIAM J. Sci. Comput. 5 (1984)."""
+    """The slopes of F. N. Fritsch and J. Butland, "A method for constructing local monotone
+    piecewise cubic interpolants", SIAM J. Sci. Comput. 5 (1984)."""
     h = after(np.diff(x), np.ndim(y))
     m = np.diff(y, axis=0) / h
     if np.shape(y)[0] == 2:
@@ -200,8 +202,8 @@ def _end(h0: Any, h1: Any, m0: Any, m1: Any) -> Any:
 
 
 def akima(x: Any, y: Any, method: str) -> Any:
-    """Slopes of H. Akima, "A new method of interpolation and smooth curve fitting based on local
-    procedures", J. ACM 17 (1970)."""
+    """The slopes of H. Akima, "A new method of interpolation and smooth curve fitting based on
+    local procedures", J. ACM 17 (1970)."""
     h = after(np.diff(x), np.ndim(y))
     inner = np.diff(y, axis=0) / h
     if np.shape(y)[0] == 2:
@@ -221,8 +223,8 @@ def akima(x: Any, y: Any, method: str) -> Any:
 
 
 def natural(x: Any, y: Any, bc: Any) -> Any:
-    """Slopes with which second derivatives have no jumps: a system of three diagonals (de Boor, "A
-    practical guide to splines", chapter IV)."""
+    """The slopes for which the second derivative is continuous: the solution of a tridiagonal
+    system (de Boor, "A practical guide to splines", chapter IV)."""
     n, ndim = np.shape(y)[0], np.ndim(y)
     dx = np.diff(x)
     h = after(dx, ndim)
@@ -258,8 +260,8 @@ def natural(x: Any, y: Any, bc: Any) -> Any:
 def _row(
     condition: Any, near: Any, far: Any, span: Any, slope: Any, next_: Any, sign: float
 ) -> tuple[Any, Any, Any]:
-    """The equation at an end: its number on the diagonal, the one beside, and its right side; of
-    the interval there, the next one, and both together."""
+    """The equation at an end: its diagonal element, the one beside it, and its right side. `near`
+    is the length of the interval at the end, `far` that of the next one, `span` that of both."""
     if condition == "not-a-knot":
         b = ((near + 2 * span) * far * slope + near**2 * next_) / span
         found = far, span
@@ -280,7 +282,7 @@ def _solved(upper: Any, main: Any, lower: Any, b: Any) -> Any:
 
 
 def _periodic(dx: Any, h: Any, slope: Any, n: int) -> Any:
-    """The same on a circle: the matrix has corners."""
+    """The slopes of a periodic spline; its matrix also has elements in two corners."""
     if n == 2:
         s = 0.0 * slope
     elif n == 3:
@@ -298,7 +300,7 @@ def _periodic(dx: Any, h: Any, slope: Any, n: int) -> Any:
 
 
 def conditions(bc_type: Any, shape: tuple[int, ...]) -> list[Any]:
-    """What holds at both ends: "not-a-knot", "periodic", or a derivative's order and value."""
+    """The conditions at both ends: "not-a-knot", "periodic", or a derivative's order and value."""
     if isinstance(bc_type, str) or bc_type is None:
         bc_type = (bc_type, bc_type)
     short = {"clamped": (1, 0.0), "natural": (2, 0.0), "not-a-knot": "not-a-knot"}

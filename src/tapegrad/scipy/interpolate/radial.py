@@ -1,13 +1,13 @@
 """Interpolation by radial functions: scipy.interpolate's RBFInterpolator.
 
-The coefficients c of phi(e |x - y_i|) and of monomials p solve
+The coefficients c of phi(e |x - y_i|) and b of the monomials p solve
 
-    [ phi + diag(smoothing)   P ] [ c ]   [ d ]
-    [ P^T                     0 ] [ b ] = [ 0 ]
+  [ phi + diag(smoothing)   P ] [ c ]   [ d ]
+  [ P^T                     0 ] [ b ] = [ 0 ]
 
-with the monomials in (y - shift) / scale, by the middle and half of the range of all points. With
-`neighbors` each x has such a system of its own, of the points that are near: SciPy says at each
-call which these are.
+The monomials are in (y - shift) / scale, with the middle of the range of all points and half of
+that range. With `neighbors` each x has such a system of its own, of the nearest points. SciPy
+finds these points at each call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tapegrad.scipy.anew import rows
 from tapegrad.scipy.interpolate.piecewise import Interpolant, floats
 from tapegrad.scipy.trees import tree_of
 
-# phi of the squared distance
+# phi as a function of the squared distance
 KERNELS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda q: -np.sqrt(q),
     "thin_plate_spline": lambda q: np.where(q > 0, 0.5 * q * np.log(np.where(q > 0, q, 1.0)), 0.0),
@@ -40,7 +40,7 @@ KERNELS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(eq=False)
 class Radial(Interpolant):
-    """An interpolator between traced points or values, or at traced points."""
+    """An interpolator with traced points or values, or called at traced points."""
 
     coefficients: Any
     y: Any
@@ -65,7 +65,7 @@ class Radial(Interpolant):
 
 @dataclass(eq=False)
 class Near(Interpolant):
-    """An interpolator at each x between so many points that are near."""
+    """An interpolator that uses the `neighbors` nearest points of each x."""
 
     y: Any
     d: Any
@@ -100,8 +100,7 @@ def _monomials(powers: Any, t: Any) -> Any:
 
 
 def made(y: Any, d: Any, smoothing: Any, kernel: str, epsilon: Any, powers: Any) -> Radial:
-    """The interpolator of values, each of which is a row, at points; or one for each entry of
-    further axes."""
+    """The interpolator of values (rows) at points; one for each entry of further leading axes."""
     count, n, more = len(powers), y.shape[-2], y.shape[:-2]
     low, high = np.min(y, axis=-2, keepdims=True), np.max(y, axis=-2, keepdims=True)
     shift, half = (low + high) / 2, (high - low) / 2
@@ -116,7 +115,7 @@ def made(y: Any, d: Any, smoothing: Any, kernel: str, epsilon: Any, powers: Any)
 
 
 def interpolator(y: Any, d: Any, smoothing: Any, epsilon: Any, like: Any) -> Radial | Near:
-    """An interpolator `like` SciPy's of the values that are known."""
+    """An interpolator with the parameters of `like`, SciPy's own of the plain values."""
     if like.neighbors is not None:
         each = np.broadcast_to(floats(smoothing), y.shape[:1])
         return Near(y, d, each, epsilon, like.kernel, like.powers, like.neighbors)
@@ -125,7 +124,7 @@ def interpolator(y: Any, d: Any, smoothing: Any, epsilon: Any, like: Any) -> Rad
 
 
 def of_theirs(f: Any) -> Radial | Near:
-    """SciPy's own, of plain values."""
+    """SciPy's own interpolator of plain values, as ours."""
     if np.iscomplexobj(np.zeros(0, f.d_dtype)):
         raise refusal(
             f"scipy.interpolate.RBFInterpolator of complex values can't be traced{at_line()}. Use "

@@ -1,15 +1,16 @@
-"""Interpolation between points that lie anywhere: LinearNDInterpolator, NearestNDInterpolator,
+"""Interpolation of scattered points: LinearNDInterpolator, NearestNDInterpolator,
 CloughTocher2DInterpolator and griddata.
 
-SciPy says at each call in which triangle a point x lies, and that has no derivative. With the
-numbers i of its corners, whose weights c at x have the sum 1,
+SciPy finds the triangle that contains a point x at each call; that triangle has no derivative.
+With the numbers i of its corners, whose weights c at x have the sum 1,
 
-    nearest    f(x) = v[i]
-    linear     f(x) = sum c v[i],   sum c points[i] = x
-    cubic      f(x) = sum L(c') s
+  nearest f(x) = v[i]
+  linear  f(x) = sum c v[i],   sum c points[i] = x
+  cubic   f(x) = sum L(c') s
 
-for the values s that SciPy finds at ten points of the third of the triangle in which x lies, where
-f is one cubic polynomial, and the polynomials L that are 1 at one of them and 0 at the others.
+In the cubic case f is one cubic polynomial in each third of the triangle. s are SciPy's values at
+ten points of the third that contains x, and each polynomial L is 1 at one of these points and 0 at
+the others.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tapegrad.scipy.outside import stopped
 
 @dataclass(eq=False)
 class Scattered(Carrier):
-    """An interpolator of `values` at `points`, which are moved by `offset` and divided by `scale`,
-    as x is. `joined` makes SciPy's triangles, or its tree, of the points."""
+    """An interpolator of `values` at `points`. The points and x are moved by `offset` and divided
+    by `scale`. `joined(points)` makes SciPy's triangulation or k-d tree."""
 
     points: Any
     values: Any
@@ -55,11 +56,11 @@ class Scattered(Carrier):
         return np.reshape(y, x.shape[:-1] + np.shape(self.values)[1:])
 
     def _at(self, x: Any) -> tuple[Any, Any]:
-        """The values at some points, and whether they are known."""
+        """The values at the points x, and where they are defined."""
         raise NotImplementedError
 
     def _corners(self, x: Any) -> Any:
-        """The numbers of the corners of the simplices, -1 where there is none."""
+        """The numbers of the corners of the simplex that contains each x; -1 if there is none."""
 
         def found(points: Any, x: Any) -> Any:
             triangles = self.joined(points)
@@ -70,7 +71,7 @@ class Scattered(Carrier):
 
 
 class Nearest(Scattered):
-    """By the value of the nearest point."""
+    """Interpolation by the value of the nearest point."""
 
     def _at(self, x: Any, **query: Any) -> tuple[Any, Any]:
         def found(points: Any, x: Any) -> Any:
@@ -82,7 +83,7 @@ class Nearest(Scattered):
 
 
 class Linear(Scattered):
-    """By the plane through the values at the corners of a triangle."""
+    """Linear interpolation within each triangle."""
 
     def _at(self, x: Any) -> tuple[Any, Any]:
         corners = self._corners(x)
@@ -93,8 +94,9 @@ class Linear(Scattered):
 
 @dataclass(eq=False)
 class Cubic(Scattered):
-    """By the smooth surface of Clough and Tocher. `surface` is SciPy's, of plain values; it is
-    `exact` where its slopes at the points are, up to rounding."""
+    """The Clough-Tocher interpolant, which has continuous slopes. `surface(values, exact)` makes
+    SciPy's interpolator of plain values; with `exact` its slopes at the points are exact up to
+    rounding."""
 
     surface: Any = None
 
@@ -114,8 +116,8 @@ class Cubic(Scattered):
         return Known()(value, np.einsum("ik,ik...->i...", shares, found)), known
 
     def _third(self, corners: Any, x: Any, known: Any) -> Any:
-        """The corners of the third of a triangle in which x lies: its middle stands for the corner
-        with the least weight."""
+        """The corners of the third of the triangle that contains x: the corner with the least
+        weight is replaced by the centroid."""
         whole = rows(self.points, corners)
         least = np.argmin(stopped(weights(whole, x, known)), axis=1)
         at_least = np.arange(3) == least[:, None]
@@ -125,7 +127,7 @@ class Cubic(Scattered):
         return self.surface(values, False)(x)
 
     def _linear(self, x: Any) -> Any:
-        """The values there, which are linear in those at the points."""
+        """SciPy's values at x, which are linear in the values at the points."""
         if not is_traced(self.values):
             return self._clean(constant("CloughTocher2DInterpolator", self._values, self.values, x))
         columns = lambda x: self.surface(np.eye(self.points.shape[0]), True)(x)  # noqa: E731
@@ -138,7 +140,7 @@ class Cubic(Scattered):
 
 
 def weights(corners: Any, x: Any, known: Any) -> Any:
-    """Of the corners of simplices, so that their weighted sums are x."""
+    """The weights of the corners of simplices by which their weighted sums are x."""
     last = corners[:, -1]
     sides = np.swapaxes(corners[:, :-1] - last[:, None], 1, 2)
     sides = np.where(known[:, None, None], sides, np.eye(np.shape(x)[1]))
@@ -146,15 +148,15 @@ def weights(corners: Any, x: Any, known: Any) -> Any:
     return np.concatenate([c, 1.0 - np.sum(c, axis=1, keepdims=True)], axis=1)
 
 
-# Ten points in a triangle, and the polynomials of degree 3 that are 1 at one and 0 at the others
+# Ten points in a triangle, and the cubic polynomials that are 1 at one of them and 0 at the others
 _POWERS = np.array([(i, j, 3 - i - j) for i in range(4) for j in range(4 - i)])
 _LATTICE = 0.8 * _POWERS / 3 + 0.2 / 3
 _LAGRANGE = np.linalg.inv(np.prod(_LATTICE[:, None] ** _POWERS, axis=2))
 
 
 def coordinates(given: Any, ndim: int | None = None) -> Any:
-    """Points along the last axis, as SciPy takes them: arrays of each of their coordinates, or one
-    array of all."""
+    """Points along the last axis, from SciPy's forms: an array for each coordinate, or one
+    array."""
     if len(given) == 1 and isinstance(given[0], tuple):
         given = given[0]
     if len(given) > 1:
@@ -225,7 +227,7 @@ _NUMBERS = ("points", "values", "fill_value", "offset", "scale")
 
 
 def of_theirs(f: Any) -> Scattered:
-    """SciPy's own, of plain values."""
+    """SciPy's own interpolator of plain values, as ours."""
     names = [name for name in _NUMBERS if hasattr(f, name)]
     held(f, *names)()
     kind = KINDS[type(f)]

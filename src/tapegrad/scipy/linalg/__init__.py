@@ -1,8 +1,8 @@
-"""What answers the functions of scipy.linalg.
+"""Traceable versions of the functions of scipy.linalg.
 
-Where SciPy raises an error, its own function is called with the values at hand, so that the error
-is in its words. `overwrite_a` and the like mean nothing. A driver of LAPACK's is taken where it
-decides which signs eigenvectors have, and else ignored, once SciPy has accepted it.
+Where SciPy raises an error, its own function is called with the present values, so that the
+message is SciPy's. `overwrite_a` and similar parameters have no effect. A LAPACK driver is used
+where it decides the signs of eigenvectors; elsewhere it is ignored, once SciPy has accepted it.
 """
 
 from __future__ import annotations

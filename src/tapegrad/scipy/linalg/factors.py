@@ -1,4 +1,5 @@
-"""scipy.linalg's decompositions: triangles, orthogonal factors, eigenvalues, singular values."""
+"""Matrix decompositions of scipy.linalg: triangular and orthogonal factors, eigenvalues, singular
+values."""
 
 from __future__ import annotations
 
@@ -25,27 +26,27 @@ from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
 from tapegrad.scipy.linalg.systems import both_sides, by_triangles
 
-# ---- Cholesky's
+# ---- Cholesky
 
 
 @answers()
 def cholesky(a: Any, lower: bool = False, check_finite: bool = True) -> Any:
-    """The triangle L with L L^H = a, or U with U^H U = a; one triangle is read, and has all of the
-    derivative."""
+    """The lower factor L with L L^H = a, or the upper factor U with U^H U = a. Only that triangle
+    of `a` is read, and the whole derivative belongs to it."""
     (a,) = checked(check_finite, np.atleast_2d(a))
     return numpys.cholesky(a, upper=not lower)
 
 
 @answers()
 def cho_factor(a: Any, lower: bool = False, check_finite: bool = True) -> Any:
-    """The same, for `cho_solve`. In the other triangle, where SciPy leaves any numbers, are
-    zeros."""
+    """Cholesky's factor, for `cho_solve`. The other triangle is zero; SciPy leaves arbitrary
+    numbers there."""
     return cholesky(a, lower, check_finite), lower
 
 
 @answers(lists="c_and_lower")
 def cho_solve(c_and_lower: Any, b: Any, check_finite: bool = True) -> Any:
-    """The x with a x = b, of Cholesky's factor of `a`."""
+    """The x with a x = b, from Cholesky's factor of `a`."""
     factor, lower = c_and_lower
     factor, b = checked(check_finite, factor, b)
     check_square(factor)
@@ -55,7 +56,7 @@ def cho_solve(c_and_lower: Any, b: Any, check_finite: bool = True) -> Any:
 
 @answers()
 def cholesky_banded(ab: Any, lower: bool = False, check_finite: bool = True) -> Any:
-    """Cholesky's factor of a matrix of a few diagonals, by that of the matrix in full."""
+    """Cholesky's factor of a banded matrix, computed from the full matrix."""
     (ab,) = checked(check_finite, ab)
     count, n = ab.shape[-2:]
     if ab.size == 0:
@@ -72,7 +73,7 @@ def cholesky_banded(ab: Any, lower: bool = False, check_finite: bool = True) -> 
 
 
 def in_full(ab: Any, lower: Any) -> Any:
-    """The symmetric matrix of which `ab` has the diagonals on one side."""
+    """The full symmetric matrix, from the diagonals on one side."""
     count, n = ab.shape[-2:]
     if ab.dtype.kind == "c":
         raise refusal(
@@ -89,7 +90,7 @@ def in_full(ab: Any, lower: Any) -> Any:
 
 @answers(lists="cb_and_lower")
 def cho_solve_banded(cb_and_lower: Any, b: Any, check_finite: bool = True) -> Any:
-    """The x with a x = b, of Cholesky's factor of a matrix of a few diagonals."""
+    """The x with a x = b, from Cholesky's factor of a banded matrix."""
     from tapegrad.scipy.linalg.systems import banded_triangle
 
     cb, lower = cb_and_lower
@@ -102,7 +103,7 @@ def cho_solve_banded(cb_and_lower: Any, b: Any, check_finite: bool = True) -> An
 
 @answers()
 def lu_factor(a: Any, check_finite: bool = True) -> Any:
-    """L and U in one matrix, and which rows were swapped, one after the other."""
+    """L and U in one matrix, and the pivots: the successive row swaps."""
     (a,) = checked(check_finite, a)
     if a.shape[-2] > a.shape[-1]:
         raise refusal(
@@ -114,8 +115,8 @@ def lu_factor(a: Any, check_finite: bool = True) -> Any:
 
 
 def _in_parts(a: Any) -> tuple[Any, Any, Any]:
-    """L and U in one matrix, for one that isn't taller than wide; its pivots, from 1 on, and the
-    order of its rows."""
+    """L and U in one matrix, for one that isn't taller than wide; its pivots, counted from 1; and
+    the permutation of its rows."""
     m = a.shape[-2]
     pivots = LU()(a[..., :m])[1]
     order = RowsInOrder(m)(pivots)
@@ -129,13 +130,13 @@ def _in_parts(a: Any) -> tuple[Any, Any, Any]:
 
 
 def in_order(a: Any, order: Any) -> Any:
-    """The rows of matrices, in this order of integers."""
+    """The rows of matrices in the given order."""
     return a[order] if a.ndim == 2 else np.take_along_axis(a, order[..., None], -2)
 
 
 @answers(parameters="permute_l p_indices")
 def lu(a: Any, permute_l: bool = False, check_finite: bool = True, p_indices: bool = False) -> Any:
-    """P, L and U with P L U = a, or P L and U."""
+    """P, L and U with P L U = a; or P L and U if `permute_l`."""
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
     m, n = a.shape[-2:]
@@ -165,8 +166,8 @@ def lu(a: Any, permute_l: bool = False, check_finite: bool = True, p_indices: bo
 
 @answers(parameters="trans", lists="lu_and_piv")
 def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, check_finite: bool = True) -> Any:
-    """The x with a x = b, of what `lu_factor(a)` returned; 1 for the transpose, 2 for the
-    adjoint."""
+    """The x with a x = b from the result of `lu_factor(a)`; with the transpose for `trans` 1, the
+    adjoint for 2."""
     parts, pivots = lu_and_piv
     parts, b = checked(check_finite, parts, b)
     check_square(parts)
@@ -197,7 +198,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, check_finite: bool = True)
 def qr(
     a: Any, lwork: Any = None, mode: str = "full", pivoting: bool = False, check_finite: bool = True
 ) -> Any:
-    """Q and R with Q R = a, and with `pivoting` the order of the columns."""
+    """Q and R with Q R = a; with `pivoting` also the permutation of the columns."""
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
     if mode == "raw":
@@ -221,8 +222,8 @@ def qr(
 
 @answers(parameters="mode")
 def rq(a: Any, lwork: Any = None, mode: str = "full", check_finite: bool = True) -> Any:
-    """R and Q with R Q = a: the factors of the matrix whose rows and columns are backwards,
-    transposed. Signs are LAPACK's: those of the diagonal of R are the same in both."""
+    """R and Q with R Q = a, from the QR factors of the adjoint with rows and columns reversed. The
+    signs of R's diagonal are LAPACK's."""
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
     if mode not in ("full", "r", "economic"):
@@ -270,9 +271,10 @@ def eigh(
 ) -> Any:
     """The eigenvalues w of a symmetric or Hermitian matrix, ascending, and its eigenvectors v.
 
-    With `b`, those of a v = w b v (type 1), a b v = w v (2) or b a v = w v (3), by the Cholesky
-    factor L of b, as LAPACK computes them: with C = L^-1 a L^-H, or L^H a L, C y = w y, and v is
-    L^-H y, or L y for type 3. One triangle of each is read, and has all of the derivative.
+    With `b`, those of a v = w b v (type 1), a b v = w v (2) or b a v = w v (3). They are computed
+    as in LAPACK, by the Cholesky factor L of b: C y = w y with C = L^-1 a L^-H, or L^H a L; v is
+    L^-H y, or L y for type 3. Only one triangle of each matrix is read, and the whole derivative
+    belongs to it.
     """
     if driver not in (None, "ev", "evd", "evr", "evx", "gv", "gvd", "gvx") or type not in (1, 2, 3):
         raise ValueError(f"driver={driver!r}, type={type!r}")
@@ -292,7 +294,7 @@ def eigh(
 
 
 def _chosen(a: Any, w: Any, v: Any, subset_by_index: Any, subset_by_value: Any) -> Any:
-    """The eigenvalues of a subset, and their vectors."""
+    """The eigenvalues in the requested subset, and their eigenvectors."""
     if subset_by_index is not None:
         first, last = map(int, subset_by_index)
         if not 0 <= first <= last < a.shape[-1]:
@@ -309,14 +311,14 @@ def _chosen(a: Any, w: Any, v: Any, subset_by_index: Any, subset_by_value: Any) 
 
 
 def _subset(by_index: Any, by_value: Any) -> tuple[Any, ...]:
-    """How SciPy is asked for some of the eigenvalues."""
+    """The requested subset of eigenvalues as a static parameter."""
     if by_index is not None:
         return "index", *map(int, by_index)
     return () if by_value is None else ("value", *map(float, by_value))
 
 
 def _spectrum(a: Any, lower: bool, driver: str, subset: tuple[Any, ...]) -> Any:
-    """Eigenvalues and eigenvectors, with the signs or phases of this driver of LAPACK's."""
+    """Eigenvalues and eigenvectors, with the signs or phases that this LAPACK driver returns."""
     if a.size == 0:
         driver, subset = "", ()
     kind: Any = HermitianEigH if a.dtype.kind == "c" else EigH
@@ -326,7 +328,8 @@ def _spectrum(a: Any, lower: bool, driver: str, subset: tuple[Any, ...]) -> Any:
 
 
 def _generalised(a: Any, factor: Any, type: int, how: Any) -> Any:
-    """Of the lower triangle of `a`, with L for b; `how` the inner spectrum is found."""
+    """The generalised problem for the lower triangle of `a`, with the Cholesky factor L of b;
+    `how` are the parameters of the inner `_spectrum`."""
     from tapegrad.extending.primitives import from_triangle
 
     whole, turned = from_triangle(a), adjoint(factor)
@@ -356,8 +359,8 @@ def eigh_tridiagonal(
     check_finite: bool = True,
     lapack_driver: str = "auto",
 ) -> Any:
-    """`eigh` of a tridiagonal matrix, by that of the matrix in full; vectors have the signs that
-    LAPACK's routine for these gives them."""
+    """`eigh` of a tridiagonal matrix, computed from the full matrix; the eigenvectors have the
+    signs of LAPACK's tridiagonal routine."""
     by = {"a": (None, None), "i": (select_range, None), "v": (None, select_range)}
     if select not in by:
         raise ValueError(f"invalid argument for select: {select}")
@@ -374,8 +377,9 @@ borrow(HOME, "eigvalsh eigvalsh_tridiagonal svdvals subspace_angles")
 
 @answers(parameters="side")
 def polar(a: Any, side: str = "right") -> tuple[Any, Any]:
-    """The U with orthonormal columns or rows, and the P that isn't negative, with a = U P, or with
-    a = P U: of a matrix of full rank by a rule of their own, which knows of no singular vectors."""
+    """The polar factors: U with orthonormal columns or rows, and P positive semidefinite, with a =
+    U P (right) or a = P U (left). At full rank their derivative is a rule of its own, without
+    singular vectors."""
     if side not in ("right", "left"):
         raise ValueError("`side` must be either 'right' or 'left'")
     (a,) = checked(True, a)

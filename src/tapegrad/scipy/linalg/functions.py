@@ -1,4 +1,4 @@
-"""scipy.linalg's functions of one matrix: exponentials, logarithms, roots, norms."""
+"""Functions of one matrix of scipy.linalg: exponentials, logarithms, roots, norms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _square(a: Any) -> Any:
 
 @answers()
 def expm(A: Any) -> Any:
-    """The exponential of a matrix: the sum of A^k / k!."""
+    """The matrix exponential, the sum of A^k / k!."""
     return Expm()(_square(A))
 
 
@@ -41,7 +41,7 @@ def expm_frechet(
     compute_expm: bool = True,
     check_finite: bool = True,
 ) -> Any:
-    """The exponential, and its derivative along E."""
+    """The matrix exponential, and its derivative along E."""
     A, E = checked(check_finite, A, E)
     if A.shape != E.shape or A.ndim != 2 or method not in (None, "SPS", "blockEnlarge"):
         raise ValueError("expected A and E to be the same shape")
@@ -54,11 +54,11 @@ def expm_frechet(
 
 
 def _rooted(primitive: Any, a: Any, back: Any) -> Any:
-    """A function that may be complex for a real matrix: whether it is, is guarded.
+    """A function that may be complex for a real matrix; whether it is, is guarded.
 
-    It is where an eigenvalue is negative, which is where the function jumps, from one side to the
-    other. So the jump is turned away: the function is that of exp(-i turn) A, where all
-    eigenvalues are clear of the negative axis, and `back` makes that of A of it.
+    It is complex if an eigenvalue is negative. There the function has its branch cut. So A is
+    rotated away from the cut: the function is computed for exp(-i turn) A, all of whose
+    eigenvalues are off the negative axis, and `back` converts the result to that for A.
     """
     found, is_complex = primitive(a)
     if a.dtype.kind == "c" or not np.any(is_complex):
@@ -90,7 +90,7 @@ def sqrtm(A: Any) -> Any:
 
 @answers()
 def fractional_matrix_power(A: Any, t: Any) -> Any:
-    """A matrix to a power, which is exp(t log(A)) unless that is a whole number."""
+    """A power of a matrix: exp(t log(A)), or repeated products for a whole number t."""
     A = _square(A)
     if not isinstance(t, Tracer) and float(t) == int(t):
         return np.linalg.matrix_power(A, int(t))
@@ -107,7 +107,7 @@ def fractional_matrix_power(A: Any, t: Any) -> Any:
 def norm(
     a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True
 ) -> Any:
-    """A norm of vectors or matrices; the derivative at 0 is 0."""
+    """A norm of vectors or matrices. The derivative at 0 is 0."""
     if check_finite:
         (a,) = checked(True, a)
     a = as_tracer(as_array(a))
@@ -118,8 +118,8 @@ def norm(
 
 
 def _scaled_norm(a: Any) -> Any:
-    """The Euclidean norm as BLAS has it, whose squares neither overflow nor vanish, unlike
-    NumPy's."""
+    """The Euclidean norm computed as in BLAS: unlike in NumPy, squares neither overflow nor
+    underflow."""
     down, up = scales(a)
     return numpys.norm(a * down) * up
 

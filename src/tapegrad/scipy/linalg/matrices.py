@@ -1,4 +1,4 @@
-"""scipy.linalg's matrices that are made of a few numbers."""
+"""Structured matrices of scipy.linalg, which are made of a few numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tapegrad.scipy.linalg.common import HOME, answers, checked, column_and_row,
 
 
 def _windows(diagonals: Any, width: int) -> Any:
-    """Each row of `width` neighbours, one further in each."""
+    """Windows of `width` neighbours, as rows; each window starts one element later."""
     return np.lib.stride_tricks.sliding_window_view(diagonals, width, axis=-1)
 
 
 def toeplitz_of(c: Any, r: Any) -> Any:
-    """The matrix with constant diagonals that has this first column and first row."""
+    """The Toeplitz matrix with this first column and first row."""
     lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
     c, r = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (c, r))
     if not (c.size and r.size):
@@ -28,7 +28,7 @@ def toeplitz_of(c: Any, r: Any) -> Any:
 
 @answers()
 def toeplitz(c: Any, r: Any = None) -> Any:
-    """The matrix with constant diagonals: c is its first column, r its first row."""
+    """The Toeplitz matrix with the first column c and the first row r."""
     c, r = np.atleast_1d(shown(c, r)), None if r is None else shown(r, c)
     r = np.conjugate(c) if r is None else np.atleast_1d(r)
     return toeplitz_of(c, r)
@@ -41,7 +41,7 @@ borrow(HOME, "solve_circulant solve_discrete_lyapunov", decorated=True)
 
 @answers(lists="c_or_cr")
 def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False) -> Any:
-    """The product with the matrix that has this first column and first row: a convolution."""
+    """The product with the Toeplitz matrix of this first column and first row: a convolution."""
     c, r = column_and_row(c_or_cr, x)
     c, r, x = checked(check_finite, c, r, x)
     columns = x[:, None] if x.ndim == 1 else x

@@ -1,5 +1,5 @@
-"""Routines of scipy.linalg.blas and scipy.linalg.lapack that are called by their own names: those
-that a function which is followed comes to, in its terms."""
+"""Routines of scipy.linalg.blas and scipy.linalg.lapack that traced SciPy code calls by name,
+written in terms of other functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ HOME = "scipy.linalg"
 
 
 class Left(Carrier):
-    """What a routine leaves in an operand that it has factored: not known in a trace."""
+    """A factor that a routine leaves in an operand, which a trace doesn't compute: using it is
+    refused."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -51,7 +52,7 @@ class Left(Carrier):
 
 
 def _turned(a: Any, how: Any) -> Any:
-    """a, its transpose, or its conjugate transpose."""
+    """a, its transpose (1), or its conjugate transpose (2)."""
     a = np.transpose(a) if how else a
     return np.conj(a) if how == 2 else a
 
@@ -61,7 +62,7 @@ def _plus(found: Any, beta: Any, other: Any) -> Any:
 
 
 def _symmetric(a: Any, lower: Any) -> Any:
-    """The symmetric matrix of which one triangle is given."""
+    """The symmetric matrix from one triangle."""
     half = np.tril(a) if lower else np.triu(a)
     return half + np.transpose(half) - np.diag(np.diag(a))
 
@@ -147,7 +148,7 @@ def trsv(a: Any, x: Any, lower: Any = 0, trans: Any = 0, diag: Any = 0) -> Any:
     return systems.solve_triangular(a, x, trans=int(trans), **how)
 
 
-# ---- lapack: the last result says whether it went well
+# ---- lapack: the last result is `info`
 
 
 def potrf(a: Any, lower: Any = 0, clean: Any = 1) -> Any:
@@ -253,7 +254,7 @@ _OF_LAPACK: dict[str, Callable[..., Any]] = {
     "syevd": syev,
     "gesdd": gesdd,
 }
-# What to use instead of the others, by what their names have in them.
+# Alternatives for the other routines, by a part of their names.
 _INSTEAD = {
     "axpy": "y + a * x",
     "scal": "a * x",
@@ -283,7 +284,7 @@ _INSTEAD = {
 
 def _answer(original: Any, name: str, home: str, own: Callable[..., Any] | None) -> Any:
     def stripped(kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Whether memory is used again decides nothing of the result."""
+        """The parameters without `overwrite_...`, which don't influence the result."""
         return {key: x for key, x in kwargs.items() if not key.startswith("overwrite_")}
 
     @functools.wraps(original, assigned=("__doc__",), updated=())
@@ -308,7 +309,7 @@ def _answer(original: Any, name: str, home: str, own: Callable[..., Any] | None)
 
 
 def _declare(module: Any, answers: dict[str, Callable[..., Any]]) -> None:
-    """Of all routines of a module; those of complex numbers are refused."""
+    """Declare the answers to all real routines of a module; complex routines are refused."""
     for name, found in list(vars(module).items()):
         if type(found).__name__ == "fortran":
             own = answers.get(name[1:]) if name[0] in "sd" else None

@@ -1,4 +1,4 @@
-"""scipy.linalg's eigenvalues and eigenvectors of any square matrix."""
+"""Eigenvalues and eigenvectors of general square matrices."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128
 
 @answers(parameters="left right")
 def eig(a: Any, left: bool = False, right: bool = True, check_finite: bool = True) -> Any:
-    """The eigenvalues of any square matrix, which are complex numbers, and eigenvectors: A v = w v,
-    and from the left u^H A = w u^H."""
+    """The complex eigenvalues of a square matrix, and its eigenvectors: A v = w v, and the left
+    ones u^H A = w u^H."""
     (a,) = checked(check_finite, a)
     w, v = numpys.real_eig(a)
     whole = w if w.dtype.kind == "c" else cast(w, WHOLE[w.dtype])
@@ -29,8 +29,8 @@ def eig(a: Any, left: bool = False, right: bool = True, check_finite: bool = Tru
 
 
 def _from_the_left(a: Any, v: Any) -> Any:
-    """The columns of V^-H, of length 1, with the signs or phases that LAPACK gives them. These
-    count as constants, as those of V do."""
+    """The left eigenvectors: the columns of V^-H, normalized, with LAPACK's signs or phases. These
+    are constants for derivatives, as those of V are."""
     u = adjoint(np.linalg.inv(v))
     u = u / np.linalg.norm(u, axis=-2, keepdims=True)
 

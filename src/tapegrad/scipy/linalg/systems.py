@@ -1,7 +1,7 @@
-"""scipy.linalg's systems of linear equations, and other equations for matrices.
+"""Linear systems and matrix equations of scipy.linalg.
 
-What a factor of a matrix has, its derivatives have too: a triangle is solved with as one, and so
-are diagonals and Cholesky's factor, in the pass back as well.
+The structure of a matrix is used for its derivatives too: the backward pass solves with a
+triangular, banded or Cholesky-factored matrix as such.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tapegrad.scipy.linalg.common import answers, checked, column_and_row
 
 SINGULAR = "A singular matrix detected."
 
-# What SciPy's names for structures mean
+# SciPy's names for structures
 _STRUCTURES = {
     None: "general",
     "gen": "general",
@@ -67,7 +67,8 @@ def solve(
     assume_a: Any = None,
     transposed: bool = False,
 ) -> Any:
-    """The x with a x = b, or a^T x = b. What `assume_a` says isn't read has no derivative."""
+    """The x with a x = b, or a^T x = b. Elements of `a` that `assume_a` excludes aren't read and
+    have derivative 0."""
     kind = _STRUCTURES.get(assume_a, assume_a)
     if str(kind).replace(" ", "_") not in _KNOWN.split():
         raise ValueError(f"{assume_a} is not a recognized matrix structure")
@@ -101,14 +102,14 @@ def solve(
 
 
 def whole_of(a: Any, lower: Any, is_hermitian: bool = True) -> Any:
-    """The symmetric or Hermitian matrix of which this triangle is read."""
+    """The symmetric or Hermitian matrix from one triangle."""
     if is_hermitian:
         return from_triangle(a if lower else adjoint(a))
     return mirrored(a if lower else matrix_transpose(a))
 
 
 def _cholesky(a: Any, lower: Any) -> Any:
-    """L of one triangle of a positive definite matrix."""
+    """The lower Cholesky factor, from one triangle of a positive definite matrix."""
     return numpys.cholesky(a if lower else adjoint(a))
 
 
@@ -117,7 +118,7 @@ def _check_rows(a: Any, b: Any) -> None:
         raise ValueError(f"shapes of a {a.shape} and b {b.shape} are incompatible")
 
 
-# ---- triangles
+# ---- triangular matrices
 
 
 @answers(parameters="trans lower unit_diagonal")
@@ -129,7 +130,7 @@ def solve_triangular(
     unit_diagonal: bool = False,
     check_finite: bool = True,
 ) -> Any:
-    """The x with a x = b for a triangle of `a`, its transpose (1, "T") or adjoint (2, "C")."""
+    """The x with a x = b for a triangle of `a`, its transpose (1, "T") or its adjoint (2, "C")."""
     if trans not in (0, 1, 2, "N", "T", "C"):
         raise ValueError(f"trans={trans!r} is none of 0, 1, 2, 'N', 'T' and 'C'")
     a, b = checked(check_finite, a, b)
@@ -157,11 +158,11 @@ def by_triangles(b: Any, triangles: list[tuple[Any, Any]], unit: Any = False) ->
     return x[..., 0] if b.ndim == 1 else x
 
 
-# ---- a few diagonals
+# ---- banded matrices
 
 
 def bands_of(a: Any, lower: int, upper: int) -> Any:
-    """Diagonals as rows, as LAPACK has them: [upper + i - j, j] is a[i, j]."""
+    """The diagonals as rows in LAPACK's layout: [upper + i - j, j] is a[i, j]."""
     n = a.shape[-1]
     rows = []
     for offset in range(upper, -lower - 1, -1):
@@ -173,7 +174,7 @@ def bands_of(a: Any, lower: int, upper: int) -> Any:
 
 @answers(parameters="l_and_u")
 def solve_banded(l_and_u: Any, ab: Any, b: Any, check_finite: bool = True) -> Any:
-    """The x with a x = b, for a matrix of a few diagonals: ab[u + i - j, j] is a[i, j]."""
+    """The x with a x = b, for a banded matrix: ab[u + i - j, j] is a[i, j]."""
     lower, upper = map(operator.index, l_and_u)
     ab, b = checked(check_finite, ab, b)
     if lower + upper + 1 != ab.shape[-2] or min(lower, upper) < 0:
@@ -203,7 +204,7 @@ def _refuse_complex(x: Any, what: str, instead: str) -> None:
 
 
 def both_sides(ab: Any, lower: Any) -> Any:
-    """All diagonals of a symmetric matrix, of which `ab` has those on one side."""
+    """All diagonals of a symmetric matrix, from those on one side."""
     rows = [ab[..., k, :] for k in range(ab.shape[-2])]
     below = rows if lower else rows[::-1]
     if not lower:  # the elements of row k above stand k to the right
@@ -213,7 +214,7 @@ def both_sides(ab: Any, lower: Any) -> Any:
 
 
 def _moved(row: Any, by: int) -> Any:
-    """The elements of rows, `by` to the left, or to the right if that is negative."""
+    """Rows shifted by `by` elements to the left, or to the right if `by` is negative."""
     n, count = row.shape[-1], min(abs(by), row.shape[-1])
     room = np.zeros((*row.shape[:-1], count), row.dtype)
     left = [row[..., count:], room]
@@ -222,8 +223,7 @@ def _moved(row: Any, by: int) -> Any:
 
 @answers()
 def solveh_banded(ab: Any, b: Any, lower: bool = False, check_finite: bool = True) -> Any:
-    """The x with a x = b, for a positive definite matrix of a few diagonals, of which `ab` has
-    those on one side."""
+    """The x with a x = b, for a positive definite banded matrix, from its diagonals on one side."""
     ab, b = checked(check_finite, ab, b)
     _refuse_complex(ab, "A matrix of a few diagonals", "Use solve, of the matrix in full")
     raise_if(~BandedDefinite(bool(lower))(ab), "a leading minor isn't positive definite")
@@ -231,7 +231,7 @@ def solveh_banded(ab: Any, b: Any, lower: bool = False, check_finite: bool = Tru
 
 
 def banded_triangle(cb: Any, lower: Any, b: Any) -> Any:
-    """The x with a x = b, of Cholesky's factor of `a`, whose diagonals these are."""
+    """The x with a x = b, from the diagonals of Cholesky's factor of `a`."""
     _refuse_complex(cb, "A matrix of a few diagonals", "Use cho_solve, of the matrix in full")
     count = cb.shape[-2] - 1
     rows = [cb[..., k, :] for k in range(count + 1)]
@@ -249,7 +249,7 @@ def banded_triangle(cb: Any, lower: Any, b: Any) -> Any:
 
 @answers(lists="c_or_cr")
 def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
-    """The x with T x = b, of a matrix with constant diagonals: its first column and first row."""
+    """The x with T x = b, for the Toeplitz matrix T of this first column and first row."""
     c, r = column_and_row(c_or_cr, b)
     c, r, b = checked(check_finite, c, r, b)
     if c.shape[-1] != r.shape[-1] or b.shape[-2 if b.ndim > 1 else 0] != c.shape[-1]:
@@ -276,7 +276,7 @@ def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
 
 @answers()
 def inv(a: Any, check_finite: bool = True, assume_a: Any = None, lower: bool = False) -> Any:
-    """The inverse. What `assume_a` says isn't read has no derivative."""
+    """The inverse. Elements of `a` that `assume_a` excludes aren't read and have derivative 0."""
     kind = _STRUCTURES.get(assume_a, assume_a)
     (a,) = checked(check_finite, a)
     check_square(a)
@@ -301,7 +301,7 @@ def inv(a: Any, check_finite: bool = True, assume_a: Any = None, lower: bool = F
 
 @answers()
 def det(a: Any, check_finite: bool = True) -> Any:
-    """The determinant, in double precision."""
+    """The determinant in double precision."""
     (a,) = checked(check_finite, a)
     if a.ndim < 2:
         raise ValueError("The input array must be at least two-dimensional.")
@@ -309,7 +309,8 @@ def det(a: Any, check_finite: bool = True) -> Any:
 
 
 def _cutoff(a: Any, atol: Any, rtol: Any) -> Any:
-    """The part of the largest singular value up to which others count as 0; SciPy adds both."""
+    """The relative cutoff: singular values up to this part of the largest one count as 0. Like
+    SciPy, it combines `atol` and `rtol`."""
     if (rtol or 0) < 0 or (atol or 0) < 0:
         raise ValueError("atol and rtol values must be positive.")
     least = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
@@ -338,7 +339,7 @@ def pinv(
     return_rank: bool = False,
     check_finite: bool = True,
 ) -> Any:
-    """The pseudoinverse; the derivative is that at constant rank."""
+    """The pseudoinverse. Its derivative is that at constant rank."""
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
     return _pseudoinverse(a, _cutoff(a, atol, rtol), return_rank)
@@ -353,7 +354,7 @@ def pinvh(
     return_rank: bool = False,
     check_finite: bool = True,
 ) -> Any:
-    """The pseudoinverse of the symmetric or Hermitian matrix with this triangle."""
+    """The pseudoinverse of a symmetric or Hermitian matrix, from one triangle."""
     (a,) = checked(check_finite, a)
     check_square(a)
     whole = whole_of(a, lower)
@@ -364,8 +365,8 @@ def pinvh(
 def lstsq(
     a: Any, b: Any, cond: Any = None, check_finite: bool = True, lapack_driver: Any = None
 ) -> Any:
-    """The shortest x that minimises |b - a x|, |b - a x|^2 of a matrix of full rank that is taller
-    than wide, the rank, and the singular values."""
+    """The shortest x that minimises |b - a x|; the residual |b - a x|^2 if a has full rank and is
+    taller than wide; the rank; and the singular values."""
     a, b = checked(check_finite, a, b)
     if a.ndim > 2 or b.ndim > 2:
         raise refusal(
@@ -393,7 +394,7 @@ def lstsq(
     return x, np.sum(np.abs(b - a @ x) ** 2, axis=0), rank, s
 
 
-# ---- equations for matrices
+# ---- matrix equations
 
 
 @answers()

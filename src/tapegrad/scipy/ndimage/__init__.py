@@ -1,5 +1,5 @@
-"""What answers the functions of scipy.ndimage: SciPy's own Python code, in terms of kernels that
-stand for its code in C, below and in `resampling.py`."""
+"""Traceable versions of scipy.ndimage: SciPy's own Python code, run with traceable kernels in
+place of its C code. The kernels are below and in `resampling.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tapegrad.scipy.stencils import MOST, correlated, filters, padded, parts, pi
 
 HOME = "scipy.ndimage"
 
-# What is outside of an array, by SciPy's numbers: as np.pad calls it
+# SciPy's numbers of boundary modes -> the names of np.pad
 _MODES = {
     0: "edge",
     1: "wrap",
@@ -30,7 +30,7 @@ _MODES = {
 
 
 def _around(size: int, origin: int) -> tuple[int, int]:
-    """How many elements a window reaches before and after its own."""
+    """The number of elements of a window before and after its own element."""
     before = size // 2 + origin
     return before, size - 1 - before
 
@@ -58,7 +58,7 @@ def _correlate1d(
 
 
 def _correlate(x: Any, weights: Any, output: Any, mode: int, cval: Any, origins: Any) -> Any:
-    """The same along all axes."""
+    """The correlation along all axes."""
     wide = _extended(x, weights.shape, range(x.ndim), origins, mode, cval)
     return correlated(wide, weights, zeros=False)
 
@@ -66,8 +66,8 @@ def _correlate(x: Any, weights: Any, output: Any, mode: int, cval: Any, origins:
 def _uniform_filter1d(
     x: Any, size: int, axis: int, output: Any, mode: int, cval: Any, origin: int
 ) -> Any:
-    """The means of `size` elements. SciPy adds what comes to a sum and subtracts what leaves it:
-    so this is NaN from where an infinity or a NaN leaves."""
+    """The means of `size` elements. SciPy updates a running sum, so its result stays NaN once an
+    infinity or NaN has left the window; so does this one."""
     wide = _extended(x, [size], [axis], [origin], mode, cval)
     places = np.arange(x.shape[axis])
     if size <= MOST:
@@ -79,7 +79,7 @@ def _uniform_filter1d(
 
 
 def _sums_before(x: Any, axis: int) -> Any:
-    """The sums of the elements before each along an axis, and of all."""
+    """The prefix sums along an axis: before each element, and of all."""
     nothing = np.zeros([1 if k == axis else n for k, n in enumerate(x.shape)], x.dtype)
     return np.concatenate([nothing, np.cumsum(x, axis=axis)], axis=axis)
 
@@ -94,8 +94,8 @@ def _min_or_max(
     origins: Any,
     smallest: int,
 ) -> Any:
-    """The elements of windows, where `footprint` is true; of `structure`, what is subtracted
-    first for the smallest, or added for the largest."""
+    """The elements of the windows where `footprint` is true. `structure` is subtracted first for
+    the minimum, or added for the maximum."""
     wide = _extended(x, footprint.shape, range(x.ndim), origins, mode, cval)
     found = []
     for k, part in enumerate(parts(wide, footprint.shape)):
@@ -127,8 +127,8 @@ def _rank_filter1d(
 
 
 def _gaussian_kernel1d(sigma: Any, order: int, radius: int) -> Any:
-    """The density of a normal distribution at integers, or its derivative: a polynomial times it,
-    p' - x p / sigma^2 after p."""
+    """The normal density at integers, or its derivative of this order: the density times a
+    polynomial, in which p is followed by p' - x p / sigma^2."""
     x, variance = np.arange(-radius, radius + 1), sigma * sigma
     density = np.exp(-0.5 / variance * x**2)
     terms: list[Any] = [1.0]
@@ -138,7 +138,7 @@ def _gaussian_kernel1d(sigma: Any, order: int, radius: int) -> Any:
     return sum(c * x**k for k, c in enumerate(terms)) * density / density.sum()
 
 
-# ---- filters that call a function of the program's
+# ---- filters that call a user's function
 
 
 def _generic_filter(
@@ -151,7 +151,7 @@ def _generic_filter(
     origins: Any,
     *more: Any,
 ) -> None:
-    """The function's value of the elements of each window, which it gets in a line."""
+    """Store the function's values for the elements of each window, which it gets as one row."""
     args, kwargs = more
     wide = _extended(x.astype(float), footprint.shape, range(x.ndim), origins, mode, fill)
     inside = zip(parts(wide, footprint.shape), footprint.flat, strict=True)
@@ -163,7 +163,7 @@ def _generic_filter(
 def _generic_filter1d(
     x: Any, function: Any, size: int, axis: int, output: Any, mode: int, fill: Any, *more: Any
 ) -> None:
-    """What the function writes for each line along an axis."""
+    """Store what the function writes for each line along an axis."""
     origin, args, kwargs = more
     wide = np.moveaxis(_extended(x.astype(float), [size], [axis], [origin], mode, fill), axis, -1)
     lines = np.moveaxis(output, axis, -1)

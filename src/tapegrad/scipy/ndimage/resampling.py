@@ -1,14 +1,14 @@
-"""Images at other points: interpolation by splines, as scipy.ndimage's code in C has it.
+"""Resampling of images by spline interpolation, in place of scipy.ndimage's C code.
 
-A spline of order n through the elements of an array has coefficients c, which a linear filter makes
-(`spline_filter1d`); between the elements it is the sum of c_k B_n(x - k) over the n + 1 elements
-nearest to x. B_n is the cardinal B-spline
+The coefficients c of a spline of order n through the elements of an array are the result of a
+linear filter (`spline_filter1d`). Between the elements the spline is the sum of c_k B_n(x - k)
+over the n + 1 elements nearest to x. B_n is the cardinal B-spline
 
-    B_n(x) = 1/n! sum over j of (-1)^j binom(n + 1, j) max(0, x - j)^n
+  B_n(x) = 1/n! sum over j of (-1)^j binom(n + 1, j) max(0, x - j)^n
 
-(I. J. Schoenberg, 1946), a polynomial of degree n between each two integers. Outside, coordinates
-are first put inside: mirrored, wrapped or clipped, of which slopes are 1, -1 or 0; or the result is
-a constant.
+(I. J. Schoenberg, 1946), a polynomial of degree n between consecutive integers. Coordinates
+outside are first mapped inside by reflection, wrapping or clipping, with slope 1, -1 or 0; or the
+result is a constant.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NEAREST, WRAP, REFLECT, MIRROR, CONSTANT, GRID_WRAP, GRID_CONSTANT = range(7)
 
 
 def spline_filter1d(x: Any, order: int, axis: int, output: Any, mode: int) -> Any:
-    """The coefficients of splines along an axis. They are linear in the elements: here the matrix
-    is that of SciPy's own filter."""
+    """The spline coefficients along an axis. They are linear in the elements: the matrix is that
+    of SciPy's own filter."""
     import scipy.ndimage._nd_image as own
 
     n = x.shape[axis]
@@ -43,7 +43,8 @@ def _plain(x: Any) -> Any:
 
 
 def _folded(x: Any, n: int, mode: int) -> Any:
-    """Coordinates along an axis of n elements, put inside; their slope is that of the fold."""
+    """Coordinates along an axis of n elements, mapped inside by `mode`. Their slope is that of the
+    map."""
     if mode in (GRID_CONSTANT, CONSTANT, NEAREST):
         return x
     if n == 1:
@@ -59,14 +60,14 @@ def _folded(x: Any, n: int, mode: int) -> Any:
         high = -n * np.trunc(fixed / n)
         return x + np.where(fixed < 0, low, np.where(fixed > n - 1, high, 0.0))
     period, edge = (2.0 * n - 2, 0.0) if mode == MIRROR else (2.0 * n, -0.5)
-    # Both turn around at edge: fold |x - edge| to one period, and that to one half of it.
+    # Both modes reflect at `edge`: |x - edge| is reduced to one period, and then to half of it.
     away = np.abs(x - edge)
     away = away - period * np.floor(_plain(away) / period)
     return np.where(_plain(away) > period / 2, period - away, away) + edge
 
 
 def _weights(order: int, rest: Any) -> list[Any]:
-    """B_n at the distances of the n + 1 nearest elements, of which the first is `rest` + n from
+    """B_n at the distances of the n + 1 nearest elements. The first one is `rest` + n away from
     the spline's start."""
     found = []
     for m in range(order, -1, -1):  # the piece between m and m + 1
@@ -84,7 +85,7 @@ def _weights(order: int, rest: Any) -> list[Any]:
 
 
 def _places(k: Any, n: int, mode: int) -> Any:
-    """Integer coordinates of coefficients, put inside."""
+    """Integer coordinates of coefficients, mapped inside."""
     if mode in (CONSTANT, WRAP):
         mode = MIRROR  # as the coefficients are made
     if mode in (GRID_CONSTANT, NEAREST):
@@ -99,7 +100,8 @@ def _places(k: Any, n: int, mode: int) -> Any:
 
 
 def _interpolated(c: Any, points: list[Any], order: int, mode: int, cval: Any, pads: Any) -> Any:
-    """The spline of coefficients c at points, a list of coordinates by axes."""
+    """The values of the spline with coefficients c at `points`, a list of coordinates for each
+    axis."""
     inside: Any = True
     along = []
     for axis, x in enumerate(points):
@@ -132,8 +134,8 @@ def _interpolated(c: Any, points: list[Any], order: int, mode: int, cval: Any, p
 
 
 def _mapped(matrix: Any, shift: Any, shape: tuple[int, ...]) -> list[Any]:
-    """The products of a matrix and an array's indices, with a shift, added up as SciPy does it:
-    what lies at an edge is inside or outside by a rounding."""
+    """The products of a matrix and an array's indices, plus a shift. They are summed in SciPy's
+    order: rounding decides whether a point on the edge is inside."""
     found = []
     for k in range(np.shape(matrix)[0]):
         row = 0.0 if shift is None else shift[k]
@@ -158,7 +160,8 @@ def geometric_transform(
     args: Any,
     kwargs: Any,
 ) -> Any:
-    """The image at `coordinates`, or at those that a matrix and a shift make of the output's."""
+    """The image at `coordinates`, or at those that a matrix and a shift make of the output's
+    indices."""
     if mapping is not None:
         raise NotImplementedError
     if coordinates is None:
@@ -178,7 +181,7 @@ def zoom_shift(
     pads: int,
     grid: bool,
 ) -> Any:
-    """The image at coordinates that are a multiple of the output's, and a shift."""
+    """The image at coordinates that are the output's indices, scaled and shifted."""
     points = []
     for axis in range(x.ndim):
         at: Any = np.arange(output.shape[axis], dtype=float)

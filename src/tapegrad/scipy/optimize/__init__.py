@@ -1,5 +1,5 @@
-"""What answers the functions of scipy.optimize: `roots.py`, `minima.py`, `fits.py`,
-`linear.py`, `older.py` and `widely.py` have most."""
+"""Traceable versions of scipy.optimize. Most are in `roots.py`, `minima.py`, `fits.py`,
+`linear.py`, `older.py` and `widely.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ borrow(HOME, "rosen rosen_der rosen_hess rosen_hess_prod")
 
 @stands_for(HOME)
 def linear_sum_assignment(cost_matrix: Any, maximize: Any = False) -> Any:
-    """Which rows and columns are assigned to each other: integers, which have no derivative."""
+    """The assignment of rows to columns: integers, which have no derivative."""
     n = min(np.shape(cost_matrix))
     types = (Aval((n,), np.dtype(np.int64)),) * 2
 

@@ -1,11 +1,12 @@
-"""Constraints of minima, as scipy.optimize.minimize takes them.
+"""Constraints of minima, in the forms that scipy.optimize.minimize takes.
 
-At a minimum of f(x) with h(x) >= 0 the slope is a sum of those of the constraints that hold it (the
-conditions of Karush, Kuhn and Tucker). With g = df/dx, and h and A = dh/dx of these alone,
+At a minimum of f(x) with h(x) >= 0 the gradient is a sum of the gradients of the active
+constraints (the conditions of Karush, Kuhn and Tucker). With g = df/dx, and h and A = dh/dx of the
+active constraints alone, let
 
-    F(x, p) = g - A^T m,   A A^T m = A g - h
+  F(x, p) = g - A^T m,   A A^T m = A g - h
 
-is 0 there and defines x as a function of p: A F = h, and where that is 0, m are the multipliers.
+F = 0 defines x as a function of p: A F = h, and where h = 0, m are the multipliers.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ SLIGHT = 1e-7  # a multiplier that doesn't tell whether it does
 
 @dataclass
 class Constraint:
-    """One of SciPy's: a function, the numbers between which it lies, and how SciPy is passed it,
-    by functions that stand for it and for its own derivatives."""
+    """One of SciPy's constraints: its functions, the bounds on their values, and `passed`, which
+    makes the object for SciPy from proxies of these functions."""
 
     functions: list[Any]
     low: Any
@@ -64,15 +65,19 @@ def _of_object(given: Any) -> Constraint:
 
 
 class Movable(Carrier):
-    """A constraint low <= fun(x) <= high with traced numbers. SciPy is passed those of a call:
-    `made(functions, low, high, *others)`, where the first of the functions is fun."""
+    """A constraint low <= fun(x) <= high with traced bounds.
+
+    At each call SciPy is passed `made(functions, low, high, *others)` with the call's values,
+    where the first of the functions is fun.
+    """
 
     def __init__(self, functions: list[Any], low: Any, high: Any, made: Any, *others: Any) -> None:
         self.functions, self.made, self.others = functions, made, others
         self.ends = [as_operand(x) * 1.0 for x in (low, high)]
 
     def part(self, start: np.ndarray) -> Constraint:
-        """With f(x) = 0 where both ends are the same, and f(x) >= 0 for each that is finite."""
+        """The rows of the constraint: f(x) = 0 where both bounds are equal, and f(x) >= 0 for each
+        finite bound."""
         fun, made = self.functions[0], self.made
         size = Callback(_flat(fun, 0), [start]).shape[0]
         low, high = [np.broadcast_to(x, (size,)) for x in self.ends]
@@ -124,7 +129,7 @@ def _part(x: Any, start: np.ndarray) -> Constraint:
 
 
 class Constraints:
-    """All constraints of a minimum: one function C of x, and rows h = sign (C - offset)."""
+    """All constraints of a minimum: a function C of x, and the rows h = sign (C - offset)."""
 
     def __init__(self, given: Any, start: np.ndarray) -> None:
         several = given if isinstance(given, (list, tuple)) else [given]
@@ -152,21 +157,21 @@ class Constraints:
 
     @property
     def constants(self) -> list[np.ndarray]:
-        """What F is made of besides: it reads no array of the outside."""
+        """The constant arrays that F needs; the body of F may not capture arrays."""
         if not self.parts:
             return []
         return [self.index, self.sign, self.offset, *[np.eye(c.shape[0]) for c in self.values]]
 
     def passed(self, fs: Sequence[Any]) -> list[Any]:
-        """What SciPy is passed, with these in the place of the callbacks."""
+        """The constraints for SciPy, with `fs` in place of the callbacks."""
         rest = iter(fs)
         return [part.passed(*[next(rest) for _ in part.functions]) for part in self.parts]
 
     def holding(
         self, f: Callback, fs: Sequence[Any], x: Any, side: Any
     ) -> tuple[np.ndarray, np.ndarray, bool]:
-        """Which bounds and rows hold a minimum, and whether that is certain; `fs` are what stands
-        for `f` and for the callbacks now, and `side` tells at which bounds x is."""
+        """The active bounds and rows at a minimum, and whether that is certain. `fs` are proxies
+        of `f` and the callbacks, and `side` tells at which bounds x is."""
         if not self.parts:
             return side, np.zeros(0, np.int64), True
         free = side == 0
@@ -198,13 +203,14 @@ class Constraints:
     def _spanning(
         self, slope: np.ndarray, slopes: Callable[[Any], np.ndarray], x: Any, side: Any, at: Any
     ) -> np.ndarray | None:
-        """Bounds and rows `at` which x is that are enough to hold it there, of more than that; None
-        where none are for sure. With their slopes a_k, and those of the others,
+        """A subset of the bounds and of the rows `at` x that is enough to hold the minimum; None
+        if it isn't certain. With the subset's gradients a_k and those of the others a_j,
 
-            slope = sum of m_k a_k,  m_k > 0,    a_j = sum of c_jk a_k
+          slope = sum of m_k a_k,  m_k > 0, a_j = sum of c_jk a_k
 
-        also near x along the others' surface: these hold where those do. What moves by itself, as a
-        constraint with traced values, may leave them."""
+        and the second equation also holds near x along the surface of the others: they hold
+        wherever the subset does. A constraint with traced values may violate this, so it has none.
+        """
         if any(c.is_traced for c in self.callbacks):
             return None
         count, fixed = len(x), np.flatnonzero(side)
@@ -234,7 +240,7 @@ class Constraints:
         return held
 
     def equations(self, outside: Outside, bounded: bool) -> Callable[..., Any]:
-        """What writes F for `Outside.rule`."""
+        """The function that writes F for `Outside.rule`."""
         shape = outside.callbacks[0].shape
         slope = METHODS["pulled"](_bare(outside.callbacks[0].tape), (0,))
         tapes = [_bare(c.tape) for c in self.values]
@@ -278,7 +284,7 @@ class Constraints:
 
 
 def _flat(f: Callable[[Any], Any], is_jacobian: int) -> Callable[[Any], Any]:
-    """A constraint's function with several results, also where it has one."""
+    """A constraint's function as one with an array of results."""
     return f if is_jacobian else lambda x: np.atleast_1d(stacked(f(x)))
 
 
@@ -287,8 +293,8 @@ def _bare(tape: Tape) -> Tape:
 
 
 def slopes_of(callback: Callback, f: Any, x: Any) -> np.ndarray:
-    """The derivatives by x of what a callback returns first, a row for each, where `f` stands for
-    it."""
+    """The Jacobian of a callback's first result: a row for each element. `f` is a proxy of the
+    callback."""
     tape = _bare(callback.tape)
     pulled = METHODS["pulled"](tape, (0,))
     shape = tape.outputs[0].shape

@@ -1,9 +1,9 @@
-"""What answers scipy.optimize.elementwise: roots and minima, one for each element.
+"""Traceable versions of scipy.optimize.elementwise: a root or a minimum for each element.
 
-SciPy leaves out elements that are done, so it calls f on fewer and fewer. f is traced on all of
-them, and where it is called on fewer the others are filled up: what it gives of an element depends
-on that alone. So a root has dx = -f_p / f_x, element by element, and a minimum is a root of the
-slope. Brackets are found by comparisons: they have no slope.
+SciPy drops elements that have converged, so it calls f on fewer and fewer. f is traced on all
+elements; when it is called on fewer, the others are filled in, since the result for an element
+depends on that element alone. So for a root dx = -f_p / f_x, element by element, and a minimum is
+a root of the slope. Brackets are found by comparisons, and have derivative 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ HOME = "scipy.optimize.elementwise"
 
 
 class Each(Implicit):
-    """The rule of a root of so many equations, of which each has one unknown of its own."""
+    """The rule of a root of equations that each have one unknown of their own: the Jacobian is
+    diagonal."""
 
     def solved(self, given: Sequence[Any], b: Any, transposed: bool) -> Any:
         one = BroadcastTo(self.tape.outputs[0].shape)(given[0].constant(1))
@@ -42,7 +43,8 @@ class Each(Implicit):
         return b / slope
 
     def known(self, seed: Any, ct: Any) -> Any:
-        """That of each equation alone, where it has such a part."""
+        """The cotangent of an operand that has an element for each equation: those of other
+        equations are 0."""
         return seed * seed.constant(0) if ct.shape == seed.shape else super().known(seed, ct)
 
 
@@ -73,7 +75,7 @@ def find_minimum(
 
 
 def _found(original: Any, write: Any, f: Any, init: Any, args: Any, how: dict[str, Any]) -> Any:
-    """What SciPy's `original` finds, where F, which `write` gives, is 0."""
+    """The result of SciPy's `original`, differentiated as a zero of the F that `write` returns."""
     name = original.__name__
     given = [as_operand(x) if is_traced(x) else np.asarray(x) for x in as_tuple(args)]
     ends = [as_operand(x) if is_traced(x) else np.asarray(x, float) for x in init]
@@ -118,7 +120,7 @@ def _slope(equations: Any, x: Any) -> Any:
 _COUNTS = ("status", "nfev", "nit")
 
 
-# ---- brackets, which are found by comparisons: they are constant in steps
+# ---- brackets, which are found by comparisons and so are piecewise constant
 
 
 @stands_for(HOME, callbacks=True, parameters="maxiter", lists="args")
@@ -155,7 +157,7 @@ def bracket_minimum(
 
 
 def _bracketed(original: Any, f: Any, first: Any, args: Any, how: dict[str, Any]) -> Any:
-    """The bracket that SciPy's `original` finds from `first` on, and f there."""
+    """The bracket that SciPy's `original` finds from `first` on, and the values of f there."""
     name = original.__name__
     if is_traced((first, *how.values())):
         raise refusal(
@@ -193,8 +195,8 @@ def _bracketed(original: Any, f: Any, first: Any, args: Any, how: dict[str, Any]
 
 
 def _of_some(f: Callable[..., Any], fill: Any) -> Callable[..., Any]:
-    """f of some of the elements, which SciPy numbers; those that are left out are as in `fill`.
-    SciPy may ask for one element at several points in a call."""
+    """A function for the elements that SciPy selects by number: the others have the values of
+    `fill`. SciPy may request several points of one element in a call."""
 
     def some(x: Any, number: Any) -> Any:
         points, at = np.reshape(x, -1), np.asarray(number, int).reshape(-1)

@@ -1,7 +1,7 @@
 """Least squares by scipy.optimize: least_squares, curve_fit.
 
-The result is SciPy's own. It is differentiated as a zero of the gradient of the sum of squares, and
-so with all of its Hessian, which Gauss and Newton's is a part of.
+The result is SciPy's own. It is differentiated as a zero of the gradient of the sum of squares,
+with the full Hessian; the Gauss-Newton matrix is only one term of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOME = "scipy.optimize"
 
 
 def _weight(equations: Equations, loss: str, z: Any) -> Any:
-    """rho'(z), of the losses that least_squares has."""
+    """rho'(z), for the losses of least_squares."""
     e, one = equations.apply, Literal(np.float64(1))
     if loss == "soft_l1":
         return e(ew.div, one, e(ew.sqrt, e(ew.add, one, z)))
@@ -230,8 +230,8 @@ def curve_fit(
 
     def covariance(pcov: Any, p: Any, f: Any, jacobian: Any, one: Any, y: Any, *sigma: Any) -> Any:
         """(J^T J)^-1 s^2, where the m residuals r = (f - y) / sigma of n parameters have the
-        Jacobian J and the variance s^2 = r^T r / (m - n); 1, if sigma is absolute. NaN where SciPy
-        has none."""
+        Jacobian J and the variance s^2 = r^T r / (m - n), or s^2 = 1 if sigma is absolute. NaN
+        where SciPy's is."""
         r = f - y
         for s in sigma:
             r, jacobian = r / s, jacobian / np.reshape(s, (-1, 1))

@@ -1,8 +1,8 @@
-"""Least squares and programs that are linear: nnls, lsq_linear, isotonic_regression, linprog.
+"""Linear least squares and linear programs: nnls, lsq_linear, isotonic_regression, linprog.
 
-The result is SciPy's own. Which bounds and inequalities hold it is taken for known, and what is
-left are linear equations, which are differentiated. Where it isn't certain what holds, as at a
-vertex where more inequalities meet than there are numbers, there is no derivative.
+The result is SciPy's own. The active bounds and inequalities are held constant, and the remaining
+linear equations are differentiated. Where the active set isn't certain, as at a vertex where more
+inequalities meet than there are variables, there is no derivative.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLIGHT = 1e-6  # a multiplier that doesn't tell whether its bound holds, or a ro
 
 
 def _floats(x: Any) -> Any:
-    """A plain or traced array of floats."""
+    """A plain or traced array of float64."""
     x = as_operand(x)
     x = x if isinstance(x, Tracer) else np.asarray(x)
     return x if x.dtype == np.float64 else x.astype(float)
@@ -35,7 +35,8 @@ def _floats(x: Any) -> Any:
 def _held(
     label: str, solver: Callable[..., Any], given: Sequence[Any]
 ) -> tuple[Outside, list[Any]]:
-    """What SciPy finds, as constants; with no derivative at all, where its end isn't certain."""
+    """SciPy's results as constants; their derivative is an error if the solver's status isn't
+    certain."""
     outside = Outside(label, lambda fs, values: solver(*values), [], [], given)
     if outside.state % 2:
         return outside, outside.record(why=BESIDE, visible=len(outside.values))
@@ -43,7 +44,8 @@ def _held(
 
 
 def _free_part(a: Any, b: Any, free: Any, fixed: Any = 0.0) -> Any:
-    """The x with the least |a x - b|^2 that has given numbers where it isn't free."""
+    """The x that minimizes |a x - b|^2, where the elements that aren't free have the values
+    `fixed`."""
     columns = a * free
     rest = (1.0 - free) * fixed
     gram = columns.T @ columns + np.diag(1.0 - free)
@@ -51,8 +53,8 @@ def _free_part(a: Any, b: Any, free: Any, fixed: Any = 0.0) -> Any:
 
 
 def _side(a: Any, r: Any, x: Any, lower: Any, upper: Any) -> tuple[Any, bool]:
-    """At which bound each x is, -1 or 1, or 0; and whether that is certain. A bound holds x, if
-    the slope a^T r points out there."""
+    """For each x the active bound: -1 (lower), 1 (upper) or 0; and whether that is certain. A
+    bound is active if the slope a^T r points out of it."""
     slope = a.T @ r
     scale = SLIGHT * (np.abs(a).T @ np.abs(r) + np.finfo(float).tiny)
     near = NEAR * (1 + np.abs(x))
@@ -114,7 +116,7 @@ def lsq_linear(
 
 @stands_for(HOME)
 def isotonic_regression(y: Any, *, weights: Any = None, increasing: Any = True) -> Any:
-    """Means over blocks."""
+    """The regression as weighted means over SciPy's blocks."""
     y = _floats(y)
     w = np.ones(y.shape) if weights is None else _floats(weights)
 
@@ -143,7 +145,8 @@ def linprog(
     *,
     options: Any = None,
 ) -> Any:
-    """At a vertex as many rows hold as there are numbers: with these M x = h, and f = c^T x."""
+    """The solution at a vertex: as many rows are active as there are variables. With these, M x =
+    h and f = c^T x."""
     c = np.reshape(_floats(c), (-1,))
     n = c.shape[0]
     bounds = (0, None) if bounds is None or len(bounds) == 0 else bounds

@@ -1,7 +1,7 @@
-"""Minima that scipy.optimize finds: minimize, minimize_scalar.
+"""Minima by scipy.optimize: minimize, minimize_scalar.
 
-The result is SciPy's own. It is differentiated as a zero of the gradient, so with the Hessian. What
-lies at a bound follows that, and the rest is free.
+The result is SciPy's own. It is differentiated as a zero of the gradient, by the Hessian.
+Variables at a bound follow that bound; the others are free.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOSS = 2  # the status of a search that comes no nearer to a minimum, for roundi
 
 
 class Bounded:
-    """Bounds of a minimum: operands, of the shape of x; without any, nothing."""
+    """The bounds of a minimum as operands of the shape of x; no operands if there are no bounds."""
 
     def __init__(self, bounds: Any, shape: tuple[int, ...]) -> None:
         self.given: list[Any] = []
@@ -60,7 +60,7 @@ class Bounded:
 
 
 def bounds_of(x: Any, shape: tuple[int, ...]) -> Any:
-    """One side for each number, as floats."""
+    """One side of the bounds as float64, broadcast to the shape of x."""
     x = as_operand(x) if is_traced(x) else np.asarray(x, float)
     return np.broadcast_to(x if x.dtype == np.float64 else x.astype(float), shape)
 
@@ -71,8 +71,8 @@ def _side(values: list[Any], none: float) -> Any:
 
 
 def side_of(x: Any, bounds: Any) -> tuple[Any, bool]:
-    """For each number whether it is at its lower (-1) or its upper bound (1), or free; and whether
-    that is certain."""
+    """For each variable whether it is at its lower bound (-1), at its upper bound (1) or free (0);
+    and whether that is certain."""
     if not bounds:
         return np.zeros(np.shape(x), np.int64), True
     lower, upper = bounds
@@ -85,7 +85,7 @@ def side_of(x: Any, bounds: Any) -> tuple[Any, bool]:
 
 
 def stationary(equations: Equations, x: Any, side: Any, bounds: Any, slope: Any) -> Any:
-    """What is 0 at a minimum: the slope where x is free, else its distance from its bound."""
+    """The F that is 0 at a minimum: the slope where x is free, else its distance from its bound."""
     if not bounds:
         return slope
     lower, upper = bounds
@@ -96,8 +96,8 @@ def stationary(equations: Equations, x: Any, side: Any, bounds: Any, slope: Any)
 
 
 def is_as_low(callback: Callback, f: Any, x: Any, way: Any, free: Any) -> bool:
-    """Whether a search that gave up is as near to a minimum as rounding lets it come: a step of
-    Newton's from there is none beside x and the way to it."""
+    """Whether a search that failed is as near to a minimum as rounding allows: a Newton step from
+    there is negligible relative to x and `way`."""
     size = np.abs(x) + np.abs(way)
     size = np.where(free, np.where(size > 0, size, 1.0), 0.0)
 
@@ -216,8 +216,8 @@ def _recorded(
 
 
 def _pushed(callback: Callback, f: Any, x: float, ends: Any) -> tuple[int, bool]:
-    """At which of its bounds a number is that is found beside them, and whether that is certain.
-    One in between has its slope's zero so near that the slope is as small as that says."""
+    """Near which of its bounds a variable is, and whether that bound is active for certain. If the
+    minimum were in between, the slope at x would be at most as large as the curvature allows."""
     lower, upper = ends
     side = 1 if abs(x - upper) < abs(x - lower) else -1
     step = 1e-4 * (1 + abs(x))

@@ -1,7 +1,7 @@
-"""The older functions of scipy.optimize: fmin and its like, leastsq, broyden1 and its like.
+"""The older functions of scipy.optimize: fmin and others, leastsq, broyden1 and others.
 
-SciPy keeps them as what calls `minimize`, `minimize_scalar`, `least_squares` and `root` by other
-names; their results have the derivatives of these.
+In SciPy they call `minimize`, `minimize_scalar`, `least_squares` and `root`. Their results have
+the derivatives of those functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tapegrad.scipy.results import Info, Untold
 
 HOME = "scipy.optimize"
 
-# ---- minima: SciPy's own code takes the result of `minimize` apart, in the place of its method's
+# ---- minima: SciPy's own code unpacks the result of `minimize`, which replaces its method's
 
 _METHODS = {
     "fmin": "Nelder-Mead",
@@ -48,7 +48,7 @@ _PASSED = {
 
 
 class _Found(dict[str, Any]):
-    """A result that has all keys: what isn't followed of it is refused where it is looked into."""
+    """A result with all keys. Using the value of an unsupported key is refused."""
 
     def __init__(self, name: str, result: Any) -> None:
         super().__init__()

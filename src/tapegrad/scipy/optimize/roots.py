@@ -1,7 +1,8 @@
-"""Equations that scipy.optimize solves: brentq, newton, root, ...
+"""Equations solved by scipy.optimize: brentq, newton, root, ...
 
-The result is SciPy's own. It is differentiated as what it approximates: F(x, p) = 0 defines x as a
-function of p (`primitives/implicit.py`). Brackets and starts have no influence on it.
+The result is SciPy's own. It is differentiated as the root that it approximates: F(x, p) = 0
+defines x as a function of p (`primitives/implicit.py`). Brackets and starts have no influence on
+it.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ _LEFT_OUT = (
 
 
 class Result(theirs.OptimizeResult, Carrier):
-    """A result with traced values. Which of several tests a solver has passed last hangs on
-    roundings: a call at which it is another one takes the same path, unless the program asks."""
+    """A solver's result with traced values.
+
+    Which of several convergence tests a solver has passed last depends on rounding. A call that
+    passes another test is served by the same variant, unless the program reads the status.
+    """
 
     def __init__(self, told: Any, **fields: Any) -> None:
         super().__init__(**fields)
@@ -78,7 +82,7 @@ class Result(theirs.OptimizeResult, Carrier):
 
 
 class Roots(NamedTuple):
-    """What newton tells of several roots."""
+    """The result of newton for several roots."""
 
     root: Any
     converged: Any
@@ -86,19 +90,19 @@ class Roots(NamedTuple):
 
 
 class RootResult(theirs.RootResults, Carrier):
-    """A scalar root with traced values."""
+    """The result for a scalar root with traced values."""
 
     def __init__(self, root: Any, counts: Any, converged: bool, method: str) -> None:
         super().__init__(root, *counts, 0 if converged else -2, method)
 
 
 def ending(done: bool, *facts: Any) -> int:
-    """A number for how a solver has ended: even, if it has found what it was to find."""
+    """The solver's status as a number: even if it has converged."""
     return 2 * zlib.crc32(repr(facts).encode()) + (not done)
 
 
 def number_of(facts: Any) -> Any:
-    """A number for what a solver tells."""
+    """A number for the facts that a solver reports."""
     return np.int64(ending(True, *facts.values()))
 
 
@@ -111,7 +115,7 @@ def as_tuple(args: Any) -> tuple[Any, ...]:
 
 
 def with_args(f: Any, args: Any) -> Any:
-    """The function of its first argument alone."""
+    """f as a function of its first argument alone."""
     args, f_ = as_tuple(args), as_called(f)
 
     def called(x: Any) -> Any:
@@ -128,27 +132,27 @@ def plainly(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def example(x: Any, flat: bool = False) -> Any:
-    """The plain value that a solver starts from, as floats."""
+    """The plain value from which a solver starts, as floats."""
     value = plain_floats(values_of([x if is_traced(x) else np.asarray(x)[()]])[0])
     return value.flatten() if flat else value[()]
 
 
 def reaching(callbacks: list[Callback], *others: Any) -> list[Callback]:
-    """The same, of which one reaches traced values, or others are traced: else the call is
-    SciPy's."""
+    """The callbacks, if one of them or one of `others` is traced. Otherwise raises Untraced, so
+    that SciPy's own function is called."""
     if not (any(c.is_traced for c in callbacks) or is_traced(others)):
         raise Untraced
     return callbacks
 
 
 def watched(functions: Sequence[Any], args: Any, start: Any, *others: Any) -> list[Callback]:
-    """Those of these functions of x that can be called, at the point where a solver starts."""
+    """Callbacks for those of the functions of x that are callable, traced at the solver's start."""
     found = [Callback(with_args(f, args), [start]) for f in functions if callable(f)]
     return reaching(found, *others)
 
 
 def solved(outside: Outside, write: Any) -> list[Any]:
-    """The results of a solver, recorded; `write` gives F."""
+    """The recorded results of a solver; `write` returns F."""
     if outside.state % 2:
         return outside.record(why=WHY)
     return outside.record(outside.rule(write))
@@ -162,8 +166,7 @@ def zero(equations: Any, x: Any) -> Any:
 
 
 def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any, full: Any) -> Any:
-    """A root that `original(fs, values)` finds, with its results; and these, if they are asked
-    for."""
+    """The root that `original(fs, values)` finds, with its full result if `full`."""
     method = ""
 
     def solver(fs: Any, values: Any) -> Any:
@@ -180,7 +183,7 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
 
 
 def bracketed(f: Callable[[Any], Any], a: Any, b: Any, tolerance: float) -> Any:
-    """The root of f between a and b, of which something is traced."""
+    """The root of f between a and b, where f, a or b is traced."""
 
     def find(fs: Any, values: Any) -> Any:
         how = {"xtol": tolerance, "rtol": tolerance, "full_output": True}
@@ -307,7 +310,7 @@ def root_scalar(
 def fixed_point(
     func: Any, x0: Any, args: Any = (), xtol: Any = 1e-8, maxiter: Any = 500, method: Any = "del2"
 ) -> Any:
-    """x = f(x, p), so F = x - f."""
+    """x = f(x, p) as a root of F = x - f."""
     callbacks = watched([func], (*args,), example(x0), x0)
 
     def solver(fs: Any, values: Any) -> Any:
@@ -327,8 +330,8 @@ _NO_PROGRESS = (4, 5)  # of its method for roots
 
 
 def is_as_near(status: Any, f: Any, x: Any) -> bool:
-    """Whether MINPACK ended as near to a root of f as rounding lets it come, though its tests of
-    that failed: a step of Newton's from there is none."""
+    """Whether MINPACK ended as near to a root of f as rounding allows, although its tests failed:
+    a Newton step from there is negligible."""
     if status not in _NO_PROGRESS:
         return status in NO_NEARER
     x = np.ravel(x)

@@ -1,6 +1,7 @@
-"""Minima that scipy.optimize looks for far and wide: differential_evolution, basinhopping, brute,
-... Each is one of `minimize`'s kind, and has its derivative. Which of several is the least one is
-found anew at each call.
+"""Global minima by scipy.optimize: differential_evolution, basinhopping, brute, ...
+
+Each is a local minimum like those of `minimize`, and has its derivative. Which local minimum is
+the least one is found again at each call.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def _start(bounds: Any) -> np.ndarray:
 
 
 def _widely(name: str, between: str, asked: str = "") -> None:
-    """Declare it; `between` is what it calls its bounds, and `asked` are parameters by which it
-    looks for something else than a minimum of this function."""
+    """Declare a global minimizer. `between` is the name of its bounds, and `asked` names
+    parameters with which it computes something other than a minimum of this function."""
     original = getattr(theirs, name)
     form = inspect.signature(original)
 

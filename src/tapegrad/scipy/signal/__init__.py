@@ -1,5 +1,5 @@
-"""What answers the functions of scipy.signal: most are SciPy's own Python code, in terms of Fourier
-transforms, of linear filters, and of the kernels below."""
+"""Traceable versions of the functions of scipy.signal. Most are SciPy's own Python code, run with
+traceable Fourier transforms, linear filters, and the kernels below."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ REFUSED = {
 
 @stands_for(HOME)
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
-    """The y with a_0 y_t + a_1 y_(t-1) + ... = b_0 x_t + b_1 x_(t-1) + ... along `axis`; with the
+    """The y with a_0 y_t + a_1 y_(t-1) + ... = b_0 x_t + b_1 x_(t-1) + ... along `axis`. With the
     filter's state `zi` before the first element, also its state after the last one.
 
-    The state is that of the transposed direct form II: what it will add to the next outputs. Of an
-    input of zeros it makes 1 / A(z) zi.
+    The state is that of the transposed direct form II: the contributions to the next outputs. For
+    an input of zeros the output is 1 / A(z) zi.
     """
     b, a, x = floating(np.atleast_1d(b), np.atleast_1d(a), x)
     if b.ndim != 1 or a.ndim != 1 or not (b.size and a.size):
@@ -60,8 +60,8 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 def _state(b: Any, a: Any, x: Any, y: Any, waiting: Any, k: int) -> Any:
-    """Element k of the state after the last element: what is to be added to the output k steps
-    later of what is known now."""
+    """Element k of the state after the last element: the contribution of the known inputs and
+    outputs to the output k steps later."""
     n = x.shape[-1]
     out: Any = waiting[..., n + k] if n + k < waiting.shape[-1] else 0.0 * waiting[..., 0]
     for lag in range(k + 1, max(b.size, a.size)):
@@ -76,8 +76,8 @@ def _state(b: Any, a: Any, x: Any, y: Any, waiting: Any, k: int) -> Any:
 
 
 def _whose_first_is_1(b: Any, a: Any) -> list[Any]:
-    """The filter's coefficients over a[0], also where that is 1: SciPy then doesn't divide, and
-    nothing would follow a[0]."""
+    """The filter's coefficients divided by a[0], even if that is 1. SciPy doesn't divide by 1, and
+    then the derivative along a[0] would be lost."""
     b, a = np.atleast_1d(b), np.atleast_1d(a)
     if b.ndim != 1 or a.ndim != 1:
         return [b, a]
@@ -87,13 +87,13 @@ def _whose_first_is_1(b: Any, a: Any) -> list[Any]:
 
 @stands_for(HOME)
 def lfilter_zi(b: Any, a: Any) -> Any:
-    """The state of the filter that a constant input of 1 leaves as it is."""
+    """The state that a constant input of 1 leaves unchanged."""
     return _at_rest(*_whose_first_is_1(b, a))
 
 
 @stands_for(HOME)
 def lfiltic(b: Any, a: Any, y: Any, x: Any = None) -> Any:
-    """The state of the filter after these inputs and outputs."""
+    """The filter's state after these inputs and outputs."""
     return _after(*_whose_first_is_1(b, a), y, x)
 
 
@@ -104,8 +104,8 @@ _at_rest, _after = (
 
 @stands_for(HOME)
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
-    """Filters of second order one after the other, of which each row of `sos` is one: b_0, b_1,
-    b_2, a_0 = 1, a_1, a_2."""
+    """A cascade of second-order filters, one for each row of `sos`: b_0, b_1, b_2, a_0 = 1, a_1,
+    a_2."""
     sos = np.atleast_2d(sos)
     if sos.ndim != 2:
         raise ValueError("sos array must be 2D")
@@ -131,8 +131,8 @@ def upfirdn(
     mode: Any = "constant",
     cval: Any = 0,
 ) -> Any:
-    """`up` - 1 zeros after each element of `x` but the last, filtered by `h`, and each `down`-th
-    of the result. Beyond the ends of `x` is what `mode` says."""
+    """Upsample, filter and downsample: `x` with `up` - 1 zeros between its elements, filtered by
+    `h`; of the result every `down`-th element. `mode` says how `x` continues beyond its ends."""
     h, x = floating(h, x)
     rows = np.moveaxis(x, axis, -1)
     if not (mode in (None, "constant", "zero") and _is_zero(cval)):
@@ -153,7 +153,7 @@ def _is_zero(x: Any) -> bool:
 
 
 def _extended(rows: Any, count: int, mode: str, cval: Any) -> Any:
-    """Rows with so many elements before and after, as `upfirdn` continues them."""
+    """Rows with `count` more elements at both ends, by the modes of `upfirdn`."""
     around = [(0, 0)] * (rows.ndim - 1) + [(count, count)]
     pad: Any = np.pad
     if mode in ("edge", "wrap", "symmetric", "reflect"):
@@ -177,8 +177,9 @@ def _extended(rows: Any, count: int, mode: str, cval: Any) -> Any:
 
 @stands_for(HOME)
 def bilinear(b: Any, a: Any, fs: Any = 1.0) -> Any:
-    """B(s) / A(s) at s = 2 fs (z - 1) / (z + 1), of which numerator and denominator are multiplied
-    by (z + 1)^n; and by a number that makes the largest and the smallest powers of fs alike."""
+    """The bilinear transform B(s) / A(s) at s = 2 fs (z - 1) / (z + 1). Numerator and denominator
+    are multiplied by (z + 1)^n, and by a number that balances the largest and smallest powers of
+    fs."""
     b, a = np.atleast_1d(b), np.atleast_1d(a)
     for name, x in (("a", a), ("b", b)):
         if x.ndim != 1:
@@ -197,7 +198,7 @@ def bilinear(b: Any, a: Any, fs: Any = 1.0) -> Any:
 
 @stands_for(HOME)
 def choose_conv_method(in1: Any, in2: Any, mode: str = "full") -> Any:
-    """By their sizes: how long a trace takes says nothing of the functions."""
+    """The method by the sizes of the arrays: timing a trace would tell nothing about run time."""
     return _choose(in1, in2, mode)
 
 
@@ -209,11 +210,11 @@ def _roots_at_ones(minus: int, plus: int) -> Any:
     return np.poly(np.array([-1.0] * minus + [1.0] * plus))
 
 
-# ---- what SciPy's own code calls of its code in C
+# ---- replacements of SciPy's kernels in C
 
 
 def _correlate_nd(x: Any, weights: Any, out: Any, mode: int) -> Any:
-    """The sums of x[i + j] weights[j]: all, those in the middle, or those of all weights."""
+    """The correlation, the sums of x[i + j] weights[j]: full, same or valid, by `mode`."""
     if mode != 0:
         x = padded(x, [(m - 1, 0) for m in weights.shape], "constant")
     full = correlated(x, np.conj(weights))
@@ -228,7 +229,7 @@ _BOUNDARIES = {0: "constant", 4: "symmetric", 8: "wrap"}
 
 
 def _convolve2d(x: Any, weights: Any, flip: int, mode: int, boundary: int, fill: Any) -> Any:
-    """The same of two axes, with other values outside; with `flip`, of weights turned around."""
+    """The correlation along two axes, with a boundary mode; with `flip` the convolution."""
     if mode != 0:
         around = [(m - 1, m - 1) for m in weights.shape]
         x = padded(x, around, _BOUNDARIES[boundary], fill)
@@ -241,7 +242,7 @@ def _convolve2d(x: Any, weights: Any, flip: int, mode: int, boundary: int, fill:
 
 
 def _medfilt2d(x: Any, sizes: Any) -> Any:
-    """Each element's neighbours, zeros outside."""
+    """The candidates for each median: the element's neighbours, with zeros outside."""
     return parts(padded(x, [(m // 2, m // 2) for m in sizes], "constant"), sizes)
 
 
@@ -251,7 +252,7 @@ kernels(
     {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d},
 )
 filters("scipy.signal._sigtools", {"_medfilt2d": _medfilt2d}, completed=picked)
-# What converts its arguments by `float` would need plain numbers.
+# SciPy converts these functions' arguments by `float`, which would need plain numbers.
 converting("scipy.signal._waveforms", "_chirp_phase")
 converting("scipy.signal._arraytools", "_validate_fs")
 converting("scipy.signal._spectral_py", "istft")

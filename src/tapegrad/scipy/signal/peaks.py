@@ -1,6 +1,5 @@
-"""Peaks of signals: where they are is decided anew at each call, and guarded; heights, prominences
-and widths have derivatives.
-"""
+"""Peaks of signals. Their positions are found again at each call, and guarded. Heights,
+prominences and widths have derivatives."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def _apart(peaks: Any, priority: Any, distance: Any) -> Any:
 
 
 def _prominences(x: Any, peaks: Any, wlen: Any) -> Any:
-    """How far a peak is above the higher one of its two bases."""
+    """The height of each peak above the higher one of its two bases."""
 
     def bases(x: Any, peaks: Any) -> Any:
         return theirs._peak_prominences(x, np.asarray(peaks, np.intp), wlen)[1:]
@@ -36,12 +35,12 @@ def _prominences(x: Any, peaks: Any, wlen: Any) -> Any:
 
 
 def _widths(x: Any, peaks: Any, rel_height: Any, prominences: Any, left: Any, right: Any) -> Any:
-    """How far the signal's crossings of a height are apart, which are where it is linear between
+    """The distance between the signal's crossings of a height, interpolated linearly between
     samples."""
     heights = x[peaks] - prominences * rel_height
 
     def samples(x: Any, peaks: Any, heights: Any, *given: Any) -> Any:
-        """Those on the outer side, and beside them on the inner one."""
+        """The samples just outside of the crossings, and their neighbours inside."""
         theirs._peak_widths(x, peaks, *given)  # its own errors, and warnings
         found = []
         for sign, ends in ((-1, given[2]), (1, given[3])):

@@ -1,4 +1,4 @@
-"""Splines on points that are equally far apart: their coefficients, and their values elsewhere."""
+"""Splines on equidistant points: their coefficients, and their values elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME = "scipy.signal"
 
 @stands_for(HOME)
 def cspline1d_eval(cj: Any, newx: Any, dx: Any = 1.0, x0: Any = 0) -> Any:
-    """Of third degree."""
+    """The values of a cubic spline."""
     cj, newx = _arrays(cj, newx)
     if cj.dtype.kind not in "fc":
         raise TypeError("cspline1d_eval: SciPy adds no real numbers to integer coefficients")
@@ -27,7 +27,7 @@ def cspline1d_eval(cj: Any, newx: Any, dx: Any = 1.0, x0: Any = 0) -> Any:
 
 @stands_for(HOME)
 def qspline1d_eval(cj: Any, newx: Any, dx: Any = 1.0, x0: Any = 0) -> Any:
-    """Of second degree."""
+    """The values of a quadratic spline."""
     cj, newx = _arrays(cj, newx)
     if cj.dtype.kind == "c":
         raise TypeError("qspline1d_eval: SciPy adds no complex coefficients to real numbers")
@@ -41,10 +41,10 @@ def _arrays(*xs: Any) -> list[Any]:
 def _sum(
     coefficients: Any, x: Any, dx: Any, x0: Any, count: int, bump: Callable[[Any], Any]
 ) -> Any:
-    """The sum of c_j bump(x - j) at the points (x - x0) / dx, over the `count` j at which it isn't
-    0; beyond the ends c_j is the first one or the last.
+    """The sum of c_j bump(x - j) at the points (x - x0) / dx, over the `count` j where bump isn't
+    0. Beyond the ends c_j is the first or the last coefficient.
 
-    Points outside are mirrored at the ends 0 and n - 1, until they are inside.
+    Points outside are reflected at the ends 0 and n - 1 until they are inside.
     """
     n = len(coefficients)
     if n < 2:
@@ -76,8 +76,8 @@ def _quadratic(x: Any) -> Any:
 
 @stands_for(HOME)
 def sepfir2d(input: Any, hrow: Any, hcol: Any) -> Any:
-    """An image convolved with `hrow` along its rows and `hcol` along its columns, and mirrored
-    outside."""
+    """An image convolved with `hrow` along its rows and `hcol` along its columns; outside it is
+    reflected."""
     input, hrow, hcol = _arrays(input, hrow, hcol)
     if input.ndim != 2 or hrow.ndim != 1 or hcol.ndim != 1:
         raise ValueError("object of too small depth for desired array")
@@ -95,12 +95,13 @@ def sepfir2d(input: Any, hrow: Any, hcol: Any) -> Any:
     return out.astype(input.dtype, copy=False) if input.dtype.kind in "fc" else out
 
 
-# ---- where SciPy's recursive filters start, for which it adds until what is left is too small
+# ---- initial states of SciPy's recursive filters: sums that SciPy truncates by their size
 
 
 def _start(name: str) -> Callable[..., Any]:
-    """A sum over the first elements of each row, or the last: with the weights that the sums of
-    unit vectors have. How many it takes depends on the filter, which isn't traced."""
+    """The initial state as a sum over the first (or last) elements of each row. Its weights are
+    SciPy's sums for unit vectors. The number of terms depends on the filter, which can't be
+    traced."""
     at_end = name.endswith("bwd")
 
     def of(rows: Any, *filter: Any) -> Any:
@@ -126,7 +127,7 @@ def _start(name: str) -> Callable[..., Any]:
 
 
 def _along(filtered: Callable[..., Any], x: Any, *args: Any, axis: int = -1, **named: Any) -> Any:
-    """A filter of rows along an axis."""
+    """A filter of rows, applied along an axis."""
     rows = np.moveaxis(x, axis, -1)
     out = filtered(np.reshape(rows, (-1, rows.shape[-1])), *args, **named)
     return np.moveaxis(np.reshape(out, rows.shape), -1, axis)

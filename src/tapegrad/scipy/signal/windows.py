@@ -1,4 +1,4 @@
-"""What answers the functions of scipy.signal.windows, in their parameters: SciPy's own code."""
+"""Traceable versions of scipy.signal.windows, with traced parameters: SciPy's own code."""
 
 from __future__ import annotations
 

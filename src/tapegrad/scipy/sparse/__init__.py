@@ -1,8 +1,8 @@
-"""What answers scipy.sparse: its classes and functions where elements are traced, and the operators
-of its matrices beside traced arrays.
+"""Traceable versions of scipy.sparse: its classes and functions with traced elements, and the
+operators of its matrices with traced arrays.
 
-A matrix that is captured is an operand of the tape, as an array is: its elements and its pattern
-are read at each call, and what it holds otherwise is compared.
+A captured matrix is an operand of the tape, as an array is: its elements and its pattern are read
+at each call, and its other attributes are guarded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __matmul__ __rmatmul__ __mul__ __rmul__ __add__ __radd__ __sub__ __rsub__ __true
 
 
 def _declare_methods() -> None:
-    """Of all classes that define one of these, for their instances beside traced arrays."""
+    """Declare the binary operators of all sparse classes for operands that are traced arrays."""
     seen: set[int] = set()
     base = sparse.csr_array.__mro__
     root: Any = next(kind for kind in base if kind.__name__ == "_spbase")

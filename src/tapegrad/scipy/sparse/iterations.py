@@ -1,8 +1,8 @@
-"""What SciPy's iterations find by products with a matrix or an operator.
+"""Iterative solvers of scipy.sparse.linalg: linear systems, least squares, eigenvalues.
 
-SciPy calls these on plain numbers, and what it finds is differentiated by the equation that this
-solves, as what other solvers find is. Each pass solves one linear system, by products with the map
-or its transpose.
+SciPy runs them on plain numbers. The result is differentiated by the equation that it solves, as
+other solvers' results are (`primitives/implicit.py`). Each derivative solves one linear system by
+products with the map or its transpose.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENOUGH = 1e-7  # what is taken where rounding keeps an iteration from that
 
 
 class _Several:
-    """The rules of a call of which each of some results solves the same equation."""
+    """The rules of a call with several results that each solve the same equation."""
 
     def __init__(self, rule: Implicit, count: int) -> None:
         self.rule, self.count = rule, count
@@ -70,9 +70,13 @@ def _found(
     count: int = 1,
     helping: dict[str, Any] | None = None,
 ) -> list[Any] | None:
-    """What `find(operator, values)` finds, of values of `lead`: arrays of which the first `count`
-    solve an equation, and how that has ended. None where nothing is traced. `both`: by products
-    with the transpose, too. It is passed the operators that are `helping`, by their names."""
+    """The results of `find(operator, values)`, for the values of `lead`; None if nothing is
+    traced.
+
+    The first `count` results are arrays that solve `equation`; the last one is the solver's
+    status. With `both`, products with the transpose are available too. The operators `helping` are
+    passed to `find` by their names.
+    """
     helping = helping or {}
     m, n = A.shape
     callbacks = [Callback(lambda v: np.reshape(product(A, v), -1), [np.zeros(n)])]
@@ -100,8 +104,9 @@ def _found(
 
 
 def solving(method: Any, most: int = 0, **settings: Any) -> Any:
-    """Finds y with M y = b by one of SciPy's iterations; NaN where that gives up. It is b of a size
-    around 1 that they are given: their squares are to be numbers, and some end by absolute ones."""
+    """A function that solves M y = b by one of SciPy's iterations; NaN where that fails. b is
+    scaled to a size around 1: squares must not overflow, and some iterations stop by absolute
+    tolerances."""
 
     def solve(matvec: Any, b: Any) -> Any:
         size = np.frexp(np.max(np.abs(b), initial=0.0))[1]
@@ -125,7 +130,7 @@ _HELPING = ("M", "M1", "M2")  # what is found doesn't depend on a preconditioner
 
 
 def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> Any:
-    """The x with A x = b, for an operator A, and what the iteration says of its end."""
+    """The x with A x = b, for an operator A, and the iteration's status."""
     original, helping = getattr(theirs, name), {}
     for key, value in settings.items():
         if value is None or key in SETTINGS:
@@ -145,7 +150,8 @@ def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> An
     shift = settings.get("shift", 0.0)
 
     def enough(b: Any) -> Any:
-        """With a preconditioner some look at another residual, and `tfqmr` may end far away."""
+        """The residual that is accepted. With a preconditioner some methods measure another
+        residual, and `tfqmr` may end far away."""
         asked = settings.get("rtol", 1e-5) * np.linalg.norm(b)
         return 1e3 * max(asked, settings.get("atol", 0.0))
 
@@ -237,7 +243,8 @@ _GAVE_UP = (3, 6, 7)  # condition numbers or steps were too many
 
 
 def _is_least(told: Any, is_lsqr: bool) -> bool:
-    """Whether the residual is orthogonal to the columns all the same."""
+    """Whether the residual is orthogonal to the columns, although the solver's status doesn't say
+    so."""
     if is_lsqr:
         _, _, _, rest, size, _, product, *_ = told
     else:
@@ -246,7 +253,7 @@ def _is_least(told: Any, is_lsqr: bool) -> bool:
 
 
 def _answered(answer: Any) -> None:
-    """Declare what answers a function, of operators too."""
+    """Declare the answer to a function, also for operators."""
     stands_for(HOME, callbacks=True, parameters="k", lists="A")(answer)
     row = row_of(getattr(theirs, answer.__name__))
     assert row is not None
@@ -261,17 +268,18 @@ for _name in ("lsqr", "lsmr"):
 
 
 def _start(n: int) -> Any:
-    """Where an iteration starts, which SciPy draws: each call finds vectors of the same signs."""
+    """The start vector of an iteration. SciPy draws it at random; with a fixed one each call finds
+    vectors of the same signs."""
     return np.random.default_rng(0).standard_normal(n)
 
 
 def _rounded(found: list[Any], A: Any) -> list[Any]:
-    """Results in SciPy's precision, that of the matrix; they are iterated in double."""
+    """Results in SciPy's precision, that of the matrix; the iteration runs in float64."""
     return [z.astype(np.float32) for z in found] if A.dtype == np.float32 else found
 
 
 def _drawing(method: Any, rng: Any) -> dict[str, Any]:
-    """The generator that an iteration has besides."""
+    """The keyword for the generator of an iteration, if this version of SciPy takes one."""
     known = "rng" in inspect.signature(method).parameters  # an older SciPy has none
     return {"rng": np.random.default_rng(0) if rng is None else rng} if known else {}
 
@@ -280,7 +288,7 @@ def eigsh(
     A: Any, k: Any = 6, sigma: Any = None, which: Any = "LM", v0: Any = None, ncv: Any = None,
     maxiter: Any = None, tol: Any = 0, return_eigenvectors: Any = True, rng: Any = None,
 ) -> Any:  # fmt: skip
-    """A v = lambda v, with v of length 1: F = (A v - lambda v, (1 - v v) / 2)."""
+    """A v = lambda v with v of length 1: F = (A v - lambda v, (1 - v v) / 2)."""
     how = {"which": which, "ncv": ncv, "maxiter": maxiter, "tol": tol}
     if not (any_traced([A]) or reaches(A)):
         raise Untraced
@@ -319,7 +327,7 @@ def svds(
     maxiter: Any = None, return_singular_vectors: Any = True, solver: Any = "arpack",
     rng: Any = None,
 ) -> Any:  # fmt: skip
-    """A v = s u and A^T u = s v: F has these two, and 1 - (u u + v v) / 2."""
+    """A v = s u and A^T u = s v: F consists of these two and 1 - (u u + v v) / 2."""
     how = {"ncv": ncv, "tol": tol, "which": which, "maxiter": maxiter, "solver": solver}
     if not (any_traced([A]) or reaches(A)):
         raise Untraced

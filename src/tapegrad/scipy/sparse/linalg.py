@@ -1,8 +1,8 @@
-"""What answers the functions of scipy.sparse.linalg.
+"""Traceable versions of the functions of scipy.sparse.linalg.
 
-A solution is differentiated by the implicit function theorem, at what SciPy finds: in the right
-side, in where an iteration starts (of which it is no function), and in the matrix's elements. An LU
-factor is kept for the pass back.
+A solution is SciPy's, and is differentiated by the implicit function theorem: along the right side
+and the matrix's elements. It doesn't depend on the start of an iteration. The backward pass reuses
+the LU factors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REFUSED = {
 
 
 def _matrix(A: Any, *others: Any) -> Sparse:
-    """The matrix of a system: a sparse one, or all elements of an array."""
+    """The matrix of a system as `Sparse`: a sparse one, or all elements of an array."""
     found = as_sparse(A)
     if found is None:
         if not isinstance(A, (np.ndarray, Tracer, list)) or np.ndim(A) != 2:
@@ -60,8 +60,8 @@ def _matrix(A: Any, *others: Any) -> Sparse:
 
 
 def _operands(A: Sparse, b: Any, *others: Any) -> tuple[list[Any], Any]:
-    """What a system is solved with: elements, pattern, and columns; and whether `b` is one. The
-    trace is that of these or of the others."""
+    """The operands of a solver: elements, pattern and columns; and whether `b` is a single vector.
+    They are on the trace of these operands or of `others`."""
     if isinstance(b, Sparse) or sparse.issparse(b):
         raise refusal(
             f"a sparse right side isn't supported with traced values{at_line()}. Use an array"
@@ -85,19 +85,19 @@ def _solved(A: Sparse, b: Any, transposed: bool = False, conjugate: bool = False
     return x[:, 0] if alone else x
 
 
-# ---- by factors
+# ---- by LU factors
 
 
 @stands_for(HOME)
 def spsolve(A: Any, b: Any, permc_spec: Any = None, use_umfpack: bool = True) -> Any:
-    """The x with A x = b. SciPy gives a vector for one column, too."""
+    """The x with A x = b. Like SciPy, it returns a vector for one column."""
     x = _solved(_matrix(A, b), b)
     return x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
 
 
 @stands_for(HOME)
 def spsolve_triangular(A: Any, b: Any, lower: bool = True, unit_diagonal: bool = False) -> Any:
-    """The x with A x = b, of a triangle."""
+    """The x with A x = b, for a triangular matrix."""
     A = _matrix(A, b)
     elements, rows, columns = A.listed(b)
     if np.any((columns > rows) if lower else (columns < rows)):
@@ -111,7 +111,7 @@ def spsolve_triangular(A: Any, b: Any, lower: bool = True, unit_diagonal: bool =
 
 
 class Factored:
-    """What `splu` returns for a matrix with traced elements."""
+    """The result of `splu` for a matrix with traced elements."""
 
     def __init__(self, A: Sparse) -> None:
         self.A, self.shape = A, A.shape
@@ -130,7 +130,7 @@ class Factored:
 
 @stands_for(HOME)
 def splu(A: Any, **how: Any) -> Any:
-    """The LU factor, to solve with."""
+    """The LU factorization, an object with `solve`."""
     if how:
         solvers.splu(sparse.csc_array(np.eye(2)), **how)  # SciPy's own error
     return Factored(_matrix(A))
@@ -138,14 +138,14 @@ def splu(A: Any, **how: Any) -> Any:
 
 @stands_for(HOME)
 def factorized(A: Any) -> Any:
-    """A function that solves with a factor."""
+    """A function that solves systems with one factorization."""
     return Factored(_matrix(A)).solve
 
 
 @stands_for(solvers.SuperLU, "solve")
 def _solved_by(lu: Any, rhs: Any, trans: Any = "N") -> Any:
-    """By SciPy's own factor, of a matrix that it doesn't hold: it is put together again. Factors
-    never change."""
+    """Solve with SciPy's own factorization. It doesn't hold the matrix, which is multiplied
+    together from the factors. Factors never change, so they need no guard."""
     n = lu.shape[0]
     ones, places = np.ones(n), np.arange(n)
     rows = sparse.csc_array((ones, (lu.perm_r, places)), (n, n))
@@ -235,8 +235,8 @@ def expm_multiply(A: Any, B: Any, traceA: Any = None) -> Any:
 
 @stands_for(HOME)
 def norm(x: Any, ord: Any = None, axis: Any = None) -> Any:
-    """A norm of a matrix, as that of the array that it stands for; but for negative orders,
-    for which SciPy takes the stored elements alone."""
+    """A norm of a matrix, computed from the dense array. Negative orders are refused, since SciPy
+    computes those from the stored elements alone."""
     if (axis is not None and ord in (-1, -2)) or (isinstance(ord, float) and -np.inf < ord < 0):
         raise refusal(
             f"scipy.sparse.linalg.norm(..., ord={ord}) can't be traced{at_line()}. Use the "

@@ -1,4 +1,5 @@
-"""How sparse matrices with traced elements are made: SciPy's classes, and what joins them."""
+"""Constructors of sparse matrices with traced elements: SciPy's classes and the functions that
+combine matrices."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ HOME = "scipy.sparse"
 
 
 def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> Any:
-    """What SciPy's class makes of its first argument."""
+    """The result of SciPy's constructor for its first argument."""
     if isinstance(arg1, Sparse):
         found = arg1.asformat(format, copy, is_matrix)
         return arg1.with_elements(arg1.elements).sharing(arg1) if found is arg1 else found
@@ -55,8 +56,8 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
 
 
 def _of_columns(data: Any, offsets: Any, shape: Any, is_matrix: bool) -> Sparse:
-    """The matrix with the rows of `data` along diagonals, each in its element's column. It shares
-    them, as SciPy's does."""
+    """The matrix whose diagonals are the rows of `data`, each element in its own column. Like
+    SciPy's, it sees later writes to `data`."""
     data = np.atleast_2d(as_list(data))
     at = [int(k) for k in np.atleast_1d(offsets)]
     if shape is None:
@@ -81,7 +82,7 @@ def as_list(x: Any) -> Any:
 
 
 def of_dense(x: Any, format: str = "csr", is_matrix: bool = False) -> Sparse:
-    """All elements of an array, of which some may be 0."""
+    """A sparse matrix of all elements of an array, zeros included."""
     if x.ndim != 2:
         raise refusal(
             f"a sparse array of {x.ndim} axes with traced values isn't supported{at_line()}. Use "
@@ -105,11 +106,11 @@ for _format in ("csr", "csc", "coo", "bsr", "dia", "dok", "lil"):
     _declare_class(_format, True)
 
 
-# ---- what is made of others
+# ---- combinations of matrices
 
 
 def _of_a_type(function: Callable[..., Any]) -> Any:
-    """With a `dtype` for the elements, as SciPy's function has it."""
+    """A function with an additional parameter `dtype`, as SciPy's has, for the elements."""
 
     @functools.wraps(function)
     def made(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
@@ -125,7 +126,7 @@ def _of_a_type(function: Callable[..., Any]) -> Any:
 
 
 def _parts(blocks: Any) -> list[Any]:
-    """Blocks as sparse ones."""
+    """Blocks converted to sparse matrices."""
     found, others = [], [x.elements if isinstance(x, Sparse) else x for x in blocks]
     for block in blocks:
         x = as_sparse(block)
@@ -144,7 +145,7 @@ def is_older(x: Any) -> bool:
 
 
 def _joined(blocks: Any, places: Any, shape: Any, format: Any) -> Sparse:
-    """Blocks, each with its upper left corner."""
+    """The matrix of blocks at `places`, the positions of their upper left corners."""
     parts = _parts(blocks)
     elements, rows, columns = [], [], []
     everything = [x.elements for x in parts]
@@ -164,7 +165,7 @@ def _shapes(blocks: Any) -> list[Any]:
 
 
 def _one_format(blocks: Any) -> Any:
-    """The format that SciPy keeps where all blocks have it."""
+    """The format of the blocks if all are csr or all are csc, which SciPy keeps; else None."""
     found = {getattr(x, "format", None) for x in blocks}
     return found.pop() if found in ({"csr"}, {"csc"}) else None
 
@@ -196,7 +197,7 @@ def hstack(blocks: Any, format: Any = None) -> Any:
 @stands_for(HOME, lists="mats")
 @_of_a_type
 def block_diag(mats: Any, format: Any = None) -> Any:
-    """Blocks along the diagonal."""
+    """The block diagonal matrix."""
     corners = np.cumsum([(0, 0), *_shapes(mats)], axis=0)
     places = [tuple(map(int, corner)) for corner in corners[:-1]]
     return _joined(mats, places, corners[-1], format)
@@ -204,7 +205,7 @@ def block_diag(mats: Any, format: Any = None) -> Any:
 
 @stands_for(HOME)
 def kron(A: Any, B: Any, format: Any = None) -> Any:
-    """The block matrix of a_ij B."""
+    """The block matrix with the blocks a_ij B."""
     a, b = _parts([A, B])
     (e, i, j), (f, k, m) = a.listed(b.elements), b.listed(a.elements)
 
@@ -218,7 +219,7 @@ def kron(A: Any, B: Any, format: Any = None) -> Any:
 
 
 def _blocks(blocks: Any, format: Any) -> Sparse:
-    """Blocks in rows and columns; None stands for zeros."""
+    """The matrix of blocks in rows and columns; None is a block of zeros."""
     if not len({len(row) for row in blocks}) == 1 or not len(blocks[0]):
         raise ValueError("blocks must be 2-D")
     heights, widths = np.zeros(len(blocks), int), np.zeros(len(blocks[0]), int)
@@ -264,13 +265,13 @@ def _triangle(A: Any, function: Any, k: int, format: Any) -> Any:
 
 @stands_for(HOME)
 def tril(A: Any, k: Any = 0, format: Any = None) -> Any:
-    """What isn't above a diagonal."""
+    """The part of A on and below diagonal k."""
     return _triangle(_parts([A])[0], sparse.tril, int(k), format)
 
 
 @stands_for(HOME)
 def triu(A: Any, k: Any = 0, format: Any = None) -> Any:
-    """What isn't below a diagonal."""
+    """The part of A on and above diagonal k."""
     return _triangle(_parts([A])[0], sparse.triu, int(k), format)
 
 
@@ -329,7 +330,7 @@ if hasattr(sparse, "block_array"):
 
 @stands_for(HOME, parameters="diags m n", lists="m")
 def spdiags(data: Any, diags: Any, m: Any = None, n: Any = None, format: Any = None) -> Any:
-    """The matrix with the rows of `data` along these diagonals, each in its element's column."""
+    """The matrix whose diagonals are the rows of `data`, each element in its own column."""
     if n is None:
         m, n = (np.atleast_2d(data).shape[1],) * 2 if m is None else m
     return _of_columns(data, diags, (m, n), True).asformat(format)
@@ -337,5 +338,5 @@ def spdiags(data: Any, diags: Any, m: Any = None, n: Any = None, format: Any = N
 
 @stands_for(HOME)
 def issparse(x: Any) -> bool:
-    """Whether it is sparse."""
+    """Whether x is a sparse matrix with traced elements."""
     return isinstance(x, Sparse)

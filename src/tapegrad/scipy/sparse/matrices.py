@@ -1,4 +1,4 @@
-"""Sparse matrices with traced elements, or beside traced arrays."""
+"""Sparse matrices with traced elements, or combined with traced arrays."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
 
 
 class Sparse(Parted):
-    """A sparse matrix: what SciPy's `format` is, with elements of which some may be traced.
+    """A sparse matrix of SciPy's `format`, with elements that may be traced. It is stored row by
+    row, or column by column if it is `turned` (`primitives/sparse.py`).
 
-    It is held row by row, or, if it is `turned`, column by column (`primitives/sparse.py`).
-    `ordered`: the elements are those that SciPy has, in its order; `sifted`: it leaves out zeros
-    among them. `is_matrix`: `*` is a product. Where its `pattern` is known (`patterns.py`), the
-    elements are in SciPy's order, whatever that is. The elements that it was made of in another
-    order are `given`, in which later writes are seen, as SciPy's COO shares them.
+    `ordered`: the elements are SciPy's, in SciPy's order. `sifted`: zeros among them are left out
+    in the end. `is_matrix`: `*` is a matrix product. With a known `pattern` (`patterns.py`) the
+    elements are in SciPy's order. `given` are the elements it was made of, in another order: later
+    writes to them count.
     """
 
     __array_ufunc__ = None  # NumPy's operators leave the answer to this
@@ -67,8 +67,8 @@ class Sparse(Parted):
 
     @classmethod
     def of_pattern(cls, pattern: Any, elements: Any, format: Any = None) -> Sparse:
-        """Of a pattern that is known, and of the elements there, as SciPy has them; but of another
-        format, of which patterns aren't known."""
+        """The matrix of a known pattern with these elements, in SciPy's order. If `format` differs
+        from the pattern's, the pattern in that format is unknown."""
         columns, starts = pattern.held
         format = format or pattern.format
         older, ordered = is_matrix(pattern.like), format == pattern.format and not pattern.sifted
@@ -78,7 +78,7 @@ class Sparse(Parted):
         return made
 
     def as_scipys(self) -> tuple[Any, Any]:
-        """The pattern, and the elements as SciPy has them."""
+        """The pattern, and the elements in SciPy's order."""
         if self.pattern is None:
             raise refusal(
                 f"a sparse {'matrix' if self.is_matrix else 'array'} whose pattern may depend on "
@@ -97,7 +97,7 @@ class Sparse(Parted):
 
     @property
     def held_shape(self) -> Any:
-        """Of the matrix whose rows are held."""
+        """The shape of the matrix whose rows are stored: the transposed shape if it is `turned`."""
         return self._shape[::-1] if self.turned else self._shape
 
     @property
@@ -109,7 +109,7 @@ class Sparse(Parted):
         self.given, self.order = x, None
 
     def sharing(self, other: Sparse) -> Sparse:
-        """With the elements of another one, whose later writes it sees."""
+        """The same matrix, which sees later writes to the elements of `other`."""
         self.given, self.order = other.given, other.order
         return self
 
@@ -168,7 +168,7 @@ class Sparse(Parted):
     __hash__ = object.__hash__
 
     def with_elements(self, elements: Any) -> Sparse:
-        """With other elements, in the order of its own."""
+        """The matrix with other elements, in the order of its own."""
         if self.pattern is not None:
             return self.of_pattern(self.pattern, elements, self.format)
         given = elements, self.indices, self.starts, self._shape
@@ -176,7 +176,7 @@ class Sparse(Parted):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` is told."""
+        """The class that `isinstance` sees."""
         return self.kind if self.format in FORMATS else type(self)
 
     @property
@@ -187,14 +187,13 @@ class Sparse(Parted):
     def remade(
         self, elements: Any, rows: Any, columns: Any, shape: Any, sifted: bool = True
     ) -> Sparse:
-        """One of this kind, of elements with their rows and columns; SciPy's operations with COO
-        give CSR."""
+        """A matrix of this class from elements, rows and columns; CSR for COO, as in SciPy."""
         how = "csr" if self.format == "coo" else self.format, self.is_matrix, sifted
         return from_list(elements, rows, columns, shape, *how)
 
     @unobserved
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
-        """The elements and the pattern as operands, beside what is traced."""
+        """The elements and the pattern as operands, traced if one of `others` is."""
         given = (self.elements, self.indices, self.starts, *others)
         elements, *pattern = (as_tracer(x, *given) for x in given[:3])
         order = None if self.pattern is None else self.pattern.order
@@ -202,13 +201,13 @@ class Sparse(Parted):
 
     @unobserved
     def with_listed(self, elements: Any) -> Sparse:
-        """With other elements, in the order of `listed`."""
+        """The matrix with other elements, in the order of `listed`."""
         place = None if self.pattern is None else self.pattern.place
         return self.with_elements(elements if place is None else elements[place])
 
     @unobserved
     def summed(self) -> Sparse:
-        """With what stands in one place added up, in order; of a pattern that is known."""
+        """The matrix with duplicate entries summed, in order. Its pattern must be known."""
         pattern, target = self.pattern.summed
         if pattern == self.pattern:
             return self
@@ -226,7 +225,8 @@ class Sparse(Parted):
 
     @unobserved
     def moved(self, function: Any) -> Sparse | None:
-        """What SciPy's function makes of it by moving elements, if that is known."""
+        """The result of a SciPy function that only moves elements; None if the moves are
+        unknown."""
         found = None if self.pattern is None else self.pattern.moved(function)
         if found is None:
             return None
@@ -321,7 +321,7 @@ class Sparse(Parted):
 
     @unobserved
     def multiply(self, other: Any) -> Sparse:
-        """Each element times that of an array which stands there, too."""
+        """The product with an array, element by element."""
         if isinstance(other, Sparse) or sparse.issparse(other):
             if other.shape == self._shape:
                 return self._by_elements(as_sparse(other))
@@ -339,8 +339,8 @@ class Sparse(Parted):
         return found if self.pattern is None or other.size == 1 else found.asformat("coo")
 
     def _by_elements(self, other: Sparse) -> Sparse:
-        """The same of one that is stored alike. Where it alone has an element, that is multiplied
-        by 0, which gives NaN of what isn't finite."""
+        """The elementwise product with another sparse matrix. An element that only the other
+        matrix stores is multiplied by 0, which is NaN if it isn't finite."""
         (x, *at), (y, *there) = self.listed(other.elements), other.listed(self.elements)
         rows, columns = (np.concatenate(pair) for pair in zip(at, there, strict=True))
         whole, its = self.full("a product"), other.full("a product")
@@ -378,7 +378,7 @@ class Sparse(Parted):
         self._not_as_matrix("the sum with an array")
         return sign * self._dense(other) + of_other * other
 
-    # ---- what it holds
+    # ---- contents
 
     @unobserved
     def listed(self, *others: Any) -> tuple[Any, Any, Any]:
@@ -427,7 +427,7 @@ class Sparse(Parted):
         return found.copy() if copy else found.sharing(self) if same else found
 
 
-# ---- how they are made
+# ---- constructors
 
 
 @unobserved
@@ -440,7 +440,7 @@ def from_list(
     is_matrix: bool,
     sifted: bool = False,
 ) -> Sparse:
-    """Of elements with their rows and columns."""
+    """The matrix of elements with their rows and columns."""
     given = elements, rows, columns
     if type(rows) is type(columns) is np.ndarray:
         known = format if format in FORMATS else "csr"
@@ -461,7 +461,7 @@ def from_list(
 
 
 class Held(Sparse):
-    """One of SciPy's own matrices: its arrays are put on the tape with what it meets there."""
+    """One of SciPy's own matrices. Its arrays become operands beside a traced value."""
 
     __slots__ = ("of",)
 
@@ -496,5 +496,5 @@ def is_matrix(x: Any) -> bool:
 
 
 def as_sparse(x: Any) -> Any:
-    """A sparse matrix of ours for one of SciPy's."""
+    """x as a `Sparse`; None if it isn't a sparse matrix."""
     return x if isinstance(x, Sparse) else Held(x) if sparse.issparse(x) else None

@@ -1,9 +1,9 @@
-"""Linear maps that are functions: `LinearOperator`, whose products may be traced.
+"""Linear maps given by functions: `LinearOperator`, whose products may be traced.
 
-Such a map is a function of the user's, which may reach traced values, or is made of others. It
-stays an object of SciPy's. Products with it are made here, of the functions that it holds: SciPy's
-own methods take what these return for plain arrays. What SciPy's iterations find by such a map
-stands in `iterations.py`.
+An operator holds functions of the user, which may read traced values, or other operators. It stays
+an object of SciPy's. Products with it are computed here by calling the functions that it holds,
+since SciPy's own methods would take their results for plain arrays. For SciPy's iterations with
+such operators see `iterations.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ HOME = "scipy.sparse.linalg"
 
 
 def product(A: Any, v: Any, adjoint: bool = False) -> Any:
-    """A v, or A^H v, of arrays, sparse matrices and operators; v is a vector, or a column."""
+    """A v, or A^H v if `adjoint`, for an array, a sparse matrix or an operator A and a vector or a
+    column v."""
     if not isinstance(A, LinearOperator):
         return (A.T.conj() if adjoint else A) @ v
     kind, parts = type(A).__name__, list(getattr(A, "args", ()))
@@ -67,8 +68,8 @@ def product(A: Any, v: Any, adjoint: bool = False) -> Any:
 
 
 def _of_its_methods(A: Any, v: Any, adjoint: bool) -> Any:
-    """The same of a class that has one method for it or another: of vectors, of matrices, or that
-    gives its adjoint."""
+    """A v, or A^H v, for a class that defines only some of the methods: on vectors, on matrices,
+    or an adjoint."""
     name, wide = ("_rmatvec", "_rmatmat") if adjoint else ("_matvec", "_matmat")
     if not _has(A, name) and adjoint and _has(A, "_adjoint"):
         return product(A.H, v)
@@ -83,7 +84,7 @@ def _has(A: Any, name: str) -> bool:
 
 
 def as_matrix(A: Any) -> Any:
-    """What products can be made with."""
+    """A in a form with which products can be computed."""
     if isinstance(A, LinearOperator):
         return seen(A)
     found = as_sparse(A)
@@ -91,7 +92,8 @@ def as_matrix(A: Any) -> Any:
 
 
 def is_operator(args: Any) -> bool:
-    """Whether an operator, which may reach traced values, or a traced value is among arguments."""
+    """Whether the arguments include an operator, which may read traced values, or a traced
+    value."""
     return any(isinstance(x, LinearOperator) for x in args) or any_traced(args)
 
 
@@ -100,11 +102,11 @@ def reaches(A: Any) -> bool:
     return isinstance(A, LinearOperator) and has_traced(product(seen(A), np.zeros(A.shape[1])))
 
 
-# ---- making them
+# ---- constructors
 
 
 def _users(f: Any) -> Any:
-    """A function of the user's, which is followed."""
+    """A function of the user, called as in a traced program."""
     called = as_called(f)
 
     def product(v: Any) -> Any:
@@ -119,8 +121,8 @@ def _made(
     shape: Any, matvec: Any, rmatvec: Any = None, matmat: Any = None, dtype: Any = None,
     rmatmat: Any = None,
 ) -> Any:  # fmt: skip
-    """`LinearOperator(...)`. SciPy would find its dtype by a product, of which it makes a plain
-    array."""
+    """The traceable `LinearOperator(...)`. SciPy would find the dtype by a product that it
+    converts to a plain array."""
     f, adjoint = _users(matvec), None if rmatvec is None else _users(rmatvec)
     found = f(np.zeros(int(shape[1])))
     if has_traced(found):
@@ -133,7 +135,7 @@ declare(theirs, "LinearOperator", _made, when=lambda args: True)
 
 @stands_for(HOME)
 def aslinearoperator(A: Any) -> Any:
-    """Products with a matrix."""
+    """A matrix as an operator."""
     A = as_matrix(A)
     return LinearOperator(
         A.shape, lambda v: product(A, v), lambda v: product(A, v, True), dtype=A.dtype
@@ -141,7 +143,7 @@ def aslinearoperator(A: Any) -> Any:
 
 
 def _scaled(A: Any, c: Any) -> Any:
-    """c A, of a traced number."""
+    """c A, for a traced number c."""
     return LinearOperator(
         A.shape,
         lambda v: c * product(A, v),
@@ -150,11 +152,11 @@ def _scaled(A: Any, c: Any) -> Any:
     )
 
 
-# ---- their methods
+# ---- methods of operators
 
 
 def _product(A: Any, x: Any, adjoint: bool = False) -> Any:
-    """A x, or A^H x, of a vector or a matrix."""
+    """A x, or A^H x, for a vector or a matrix x."""
     m, n = A.shape[::-1] if adjoint else A.shape
     if np.ndim(x) not in (1, 2) or np.shape(x)[0] != n:
         raise ValueError(f"dimension mismatch: {(m, n)}, {np.shape(x)}")
@@ -170,7 +172,7 @@ def _vector(A: Any, x: Any, adjoint: bool = False) -> Any:
 
 
 class _Beside:
-    """What stands for an operator beside a traced value, or an array."""
+    """A proxy of an operator in an operation with a traced value or an array."""
 
     __array_ufunc__ = None
 
@@ -179,13 +181,13 @@ class _Beside:
 
 
 def _is_answered(others: Any) -> bool:
-    """Whether this is an array, or a traced number."""
+    """Whether the operand is an array or a traced number."""
     x = others[0]
     return any_traced([x]) or not (np.isscalar(x) or isinstance(x, LinearOperator) or issparse(x))
 
 
 def _answer(name: str, find: Any) -> None:
-    """One of SciPy's methods, and what answers it."""
+    """Declare `find` as the answer to one of SciPy's methods."""
 
     def answer(self: Any, x: Any) -> Any:
         if not _is_answered([x]):

@@ -12,13 +12,13 @@ from tapegrad.extending import Carrier, any_traced, as_parameter, at_line, refus
 from tapegrad.extending.arrays import Tracer, as_tracer
 
 MOST = 50_000_000  # elements of a result that is held in full
-# Functions by these names are methods of SciPy's
+# SciPy's matrices have methods of these names.
 OF_ELEMENTS = """sin tan arcsin arctan sinh tanh arcsinh arctanh rint sign expm1 log1p deg2rad
 rad2deg floor ceil trunc sqrt"""
 
 
 class Parted(Carrier):
-    """What has `shape`, `listed()`, `toarray()`, and `remade` of other elements."""
+    """The base of classes with `shape`, `listed()`, `toarray()` and `remade`: parts and sums."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class Parted(Carrier):
     sifted: bool
 
     def _not_as_matrix(self, what: str) -> None:
-        """SciPy's older classes return a np.matrix there, which isn't traced."""
+        """Refuse an operation that returns a np.matrix for SciPy's older classes."""
         if self.is_matrix:
             raise refusal(
                 f"{what} of a {self.format}_matrix is a np.matrix, which can't be traced"
@@ -54,13 +54,13 @@ class Parted(Carrier):
             )
 
     def in_full(self, dense: Any) -> Any:
-        """One of this kind that has all elements of an array."""
+        """A matrix of this class that stores all elements of an array."""
         m, n = np.shape(dense)
         rows, columns = np.divmod(np.arange(m * n), n)
         return self.remade(np.reshape(dense, -1), rows, columns, (m, n))
 
     def full(self, what: str) -> Any:
-        """All elements, for what isn't a sum over those that are stored."""
+        """The dense array, for operations that aren't sums over the stored elements."""
         self.check_size(self._shape[0] * self._shape[1], what)
         return self.toarray()
 
@@ -76,7 +76,7 @@ class Parted(Carrier):
 
     @unobserved
     def __getitem__(self, index: Any) -> Any:
-        """Rows and columns that integers, slices, lists and masks say."""
+        """The rows and columns at an index of integers, slices, lists and masks."""
         if not hasattr(self.kind, "__getitem__"):
             raise TypeError(f"{self.kind.__name__!r} object is not subscriptable")
         pair = index if isinstance(index, tuple) else (index, slice(None))
@@ -122,8 +122,8 @@ class Parted(Carrier):
         return np.sum(np.where(here, elements, 0), axis=1)
 
     def _selected(self, axis: int, wanted: Any) -> Any:
-        """Rows, or columns: the elements of others are 0. One that is wanted twice is listed
-        twice."""
+        """The selected rows (axis 0) or columns (axis 1). Elements of others become 0. A row that
+        is selected twice is listed twice."""
         elements, *held = self.listed()
         found, kept, other = [], [], []
         for places, numbers in _without_repeats(wanted):
@@ -161,7 +161,7 @@ class Parted(Carrier):
         inside = columns - rows <= k if lower else columns - rows >= k
         return self.remade(np.where(inside, elements, 0), rows, columns, self._shape)
 
-    # ---- the same in other forms
+    # ---- conversions
 
     def tocsr(self, copy: bool = False) -> Any:
         return self.asformat("csr", copy)
@@ -232,7 +232,7 @@ class Parted(Carrier):
     def trace(self, offset: int = 0) -> Any:
         return np.sum(self.diagonal(offset))
 
-    # ---- functions of elements, of which those that stand in one place have a sum
+    # ---- functions of elements; duplicate entries are summed first
 
     @unobserved
     def scaled(self, by: Any) -> Any:
@@ -245,7 +245,8 @@ class Parted(Carrier):
 
     @unobserved
     def mapped(self, function: Any, what: str) -> Any:
-        """With a function of the elements, of which that of 0 is 0."""
+        """The matrix with a function applied to its elements. If the pattern is unknown, it is
+        applied to all elements, zeros included."""
         if self.pattern is not None:
             found = self.summed()
             for name in ("elements", "indices", "starts", "pattern"):  # as SciPy does
@@ -314,12 +315,14 @@ class Parted(Carrier):
 
 
 def _places(x: Any, count: int) -> Any:
-    """The numbers of rows or columns that an index says; NumPy's error for those out of range."""
+    """The numbers of the rows or columns at an index. Raises NumPy's error if it is out of
+    range."""
     return np.atleast_1d(np.arange(count)[x])
 
 
 def _without_repeats(wanted: Any) -> Any:
-    """The places that are wanted, each once, and where to: as often as one is wanted."""
+    """Yield pairs `(places, numbers)` that have no place twice: together they cover all of
+    `wanted`."""
     left = np.arange(len(wanted))
     while len(left):
         places, first = np.unique(wanted[left], return_index=True)

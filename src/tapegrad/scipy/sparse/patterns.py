@@ -1,7 +1,9 @@
-"""Where the elements of sparse matrices stand, if that is known: of arguments, and of what is made
-of them. What only moves elements SciPy does, with the numbers of elements in their place.
+"""Patterns of sparse matrices: the positions of the elements, where these are known. That is so
+for arguments and what is computed from them.
 
-    S of elements a, b    S[[1, 0]] of the numbers 1, 2 has 2, 1    -->    elements b, a
+If an operation only moves elements, SciPy applies it to a matrix of element numbers:
+
+  S has the elements a, b; S[[1, 0]] of the numbers 1, 2 is 2, 1  -->  its elements are b, a
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ MOST_PRODUCTS = 20_000_000  # of elements, of which the elements of a product ar
 
 
 class Pattern:
-    """Where the elements of a matrix of SciPy's stand, and of which class and shape that is. It
-    never changes. `sifted`: zeros among the elements are left out in the end, as SciPy leaves them
-    out of sums."""
+    """The positions of the elements of a SciPy matrix, its class and its shape. It never changes.
+
+    `sifted`: zeros among the elements are left out in the end, as SciPy leaves them out of sums.
+    """
 
     def __init__(self, like: Any, cheap: Any, sifted: bool) -> None:
         self.like = like  # a matrix whose elements aren't set
@@ -44,7 +47,7 @@ class Pattern:
         return f"{type(self.like).__name__} of {self.shape} with {self.nnz} elements"
 
     def filled(self, elements: Any) -> Any:
-        """SciPy's matrix with these elements, which has its pattern for itself."""
+        """SciPy's matrix with these elements and its own copy of the pattern."""
         found = _with(self.like, elements)
         if self.sifted:
             found.eliminate_zeros()
@@ -54,19 +57,21 @@ class Pattern:
 
     @cached_property
     def order(self) -> Any:
-        """The order in which elements stand row by row, or column by column; None for SciPy's."""
+        """The permutation to the order row by row, or column by column; None if SciPy's order is
+        that."""
         if self.format != "coo" or bool(np.all(self.arrays[0][1:] >= self.arrays[0][:-1])):
             return None
         return np.argsort(self.arrays[0], kind="stable")
 
     @cached_property
     def place(self) -> Any:
-        """Where SciPy's elements stand in that order."""
+        """The inverse of `order`."""
         return None if self.order is None else np.argsort(self.order)
 
     @cached_property
     def held(self) -> tuple[Any, Any]:
-        """The columns of elements in that order, and where rows start; or columns."""
+        """In that order: the columns of elements, and where rows start; or, for csc, rows and
+        columns."""
         if self.format != "coo":
             return self.arrays
         rows, columns = self.arrays
@@ -83,22 +88,22 @@ class Pattern:
         major = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         return (along, major) if self.format == "csc" else (major, along)
 
-    # ---- others
+    # ---- derived patterns
 
     @cached_property
     def numbered(self) -> Any:
-        """SciPy's matrix with the numbers of elements, from 1 on."""
+        """SciPy's matrix whose elements are their own numbers, from 1 on."""
         return self.filled(np.arange(1, self.nnz + 1, dtype=float))
 
     @cached_property
     def has_repeats(self) -> bool:
-        """Whether several elements stand in one place."""
+        """Whether the pattern has duplicate entries."""
         return len(np.unique(self.places)) < self.nnz
 
     @cached_property
     def summed(self) -> tuple[Pattern, Any]:
-        """The pattern once SciPy has added up what stands in one place, and for each element the
-        number of the one to which it is added."""
+        """The pattern after SciPy has summed duplicates, and for each element the number of the
+        element to which it is added."""
         found = self.filled(np.ones(self.nnz))
         found.sum_duplicates()
         pattern = pattern_of(found, self.sifted)
@@ -107,14 +112,14 @@ class Pattern:
 
     @cached_property
     def places(self) -> Any:
-        """A number for the place of each element."""
+        """For each element its position as one number."""
         rows, columns = self.listed
         return rows.astype(np.int64) * self.shape[1] + columns
 
     def moved(self, function: Callable[[Any], Any]) -> tuple[Pattern, Any] | None:
-        """The pattern of what SciPy makes of a matrix by moving elements, and which ones of its
-        elements stand there: a slice, where it shares memory with the matrix, and None, if it is
-        the matrix. None where SciPy adds some up, or that isn't known."""
+        """The pattern of the result of a SciPy function that moves elements, and the numbers of
+        the elements in it: an array; a slice if the result shares memory with the matrix; None if
+        it is the matrix. Returns None if SciPy sums elements or the result isn't known."""
         numbered = self.numbered
         found = function(numbered)
         if not sparse.issparse(found) or found.ndim != 2 or found.format not in FORMATS:
@@ -132,8 +137,8 @@ class Pattern:
         return pattern, slice(int(numbers[0]), int(numbers[-1]) + 1)
 
     def times(self, other: Pattern) -> tuple[Pattern, Any, Any, Any] | None:
-        """The pattern of the product with another matrix, and of which products of elements its
-        elements are sums: the numbers of both factors, and of the sum. None for too many."""
+        """The pattern of the matrix product, and its terms: for each product of two elements the
+        numbers of the factors and of the sum. None if there are too many terms."""
         rows, inner = self.listed
         right = other.filled(np.arange(other.nnz, dtype=float)).tocsr()
         if other.has_repeats or other.sifted or self.sifted:
@@ -158,7 +163,8 @@ _last: dict[Any, Pattern] = {}
 
 
 def pattern_of(x: Any, sifted: bool = False) -> Pattern:
-    """That of a matrix. One that is like the last of its kind is the same object."""
+    """The pattern of a matrix. An equal pattern that was made before is returned as the same
+    object."""
     arrays = arrays_of(x)
     cheap = type(x), x.shape, sifted, *[(a.dtype, a.shape) for a in arrays]
     known = _last.get(cheap)
@@ -172,8 +178,8 @@ def pattern_of(x: Any, sifted: bool = False) -> Pattern:
 def pattern_at(
     rows: Any, columns: Any, shape: Any, format: str, older: bool, sifted: bool
 ) -> tuple[Pattern, Any]:
-    """The pattern that SciPy makes of elements with these rows and columns, and for each the number
-    of the one to which it is added; None for SciPy's very elements."""
+    """SciPy's pattern for elements with these rows and columns, and for each element the number of
+    the element to which it is added; None if the elements stay as they are."""
     kind = getattr(sparse, f"{format}_{'matrix' if older else 'array'}")
     listed = sparse.coo_array((np.ones(len(rows)), (rows, columns)), tuple(map(int, shape)))
     if format == "coo":
@@ -187,13 +193,13 @@ def pattern_at(
 
 
 def arrays_of(x: Any) -> tuple[Any, ...]:
-    """The arrays that say where the elements of one of SciPy's matrices stand."""
+    """The arrays of one of SciPy's matrices that hold the positions of its elements."""
     return tuple(x.coords) if x.format == "coo" else (x.indices, x.indptr)
 
 
 def _with(x: Any, elements: Any) -> Any:
-    """A matrix of SciPy's with copies of the pattern of another one, and with other elements. Its
-    class would check the pattern again."""
+    """A matrix of SciPy's with a copy of another one's pattern, and other elements. The
+    constructor isn't called, since it would check the pattern again."""
     made = copy.copy(x)
     if x.format == "coo":
         made.coords = tuple(a.copy() for a in x.coords)

@@ -1,8 +1,8 @@
-"""Sparse matrices as trees: the elements that SciPy stores are the one branch of a matrix, and
-where they stand, its pattern, goes with them, as a DataFrame's labels do.
+"""Sparse matrices as pytrees: a matrix has one leaf, its stored elements. Its pattern belongs to
+the structure, as a DataFrame's labels do.
 
-A pattern is compared by what is in it. So what a trace does with it needs no guard, and derivatives
-with respect to a matrix are matrices of the same class with the same pattern.
+Patterns are compared by their contents. So operations on a pattern need no guard while tracing,
+and derivatives along a matrix are matrices of the same class with the same pattern.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tapegrad.scipy.sparse.patterns import FORMATS, arrays_of, pattern_of
 
 
 class Whole(Keyed):
-    """A sparse array that is compared as a whole: of one axis, or of objects."""
+    """A sparse array that is compared as a whole: one with a single axis, or of objects."""
 
     def __init__(self, of: Any) -> None:
         self.of = of
@@ -33,14 +33,14 @@ class Whole(Keyed):
 
 
 class Standing:
-    """A matrix of SciPy's with its elements as a branch, whatever stands in their place."""
+    """A matrix of SciPy's whose elements may be replaced by other leaves."""
 
     def __init__(self, pattern: Any, elements: Any) -> None:
         self.pattern, self.elements = pattern, elements
 
 
 def stood_in(x: Any) -> Standing:
-    """What is taken apart in the place of a matrix, SciPy's or a traced one."""
+    """The `Standing` of a matrix, SciPy's or a traced one."""
     if isinstance(x, Sparse):
         return Standing(*x.as_scipys())
     if x.ndim != 2 or x.dtype.kind not in "fciub":
@@ -49,7 +49,7 @@ def stood_in(x: Any) -> Standing:
 
 
 def taken_apart(x: Any) -> tuple[list[Any], Any]:
-    """The elements of a matrix, and its pattern."""
+    """The leaf of a matrix, its elements, and its pattern."""
     held = x if isinstance(x, Standing) else stood_in(x)
     return [held.elements], held.pattern
 
@@ -79,7 +79,7 @@ def key_of(cls: type, pattern: Any) -> Any:
 
 
 def names_of(pattern: Any) -> list[str]:
-    """What messages call the branches: as the whole."""
+    """The names of the leaves in messages: none of their own."""
     return [""]
 
 
@@ -91,6 +91,6 @@ declare(Held, _OTHERS)
 
 
 def how(cls: Any) -> Any:
-    """How one of SciPy's classes is a tree; None if it is none."""
+    """The tree functions of one of SciPy's sparse classes; None for other classes."""
     names = [f"{f}_{kind}" for f in FORMATS for kind in ("array", "matrix")]
     return _OTHERS if cls in [getattr(sparse, name) for name in names] else None

@@ -206,8 +206,8 @@ def dirichlet_entropy(alpha: Any) -> Any:
 
 
 def _probabilities(n: Any, p: Any) -> tuple[Any, Any, Any]:
-    """Counts and probabilities, of which the last is what the others leave, and where one of them
-    is out of its domain."""
+    """`(n, p, bad)`: counts, probabilities, and where one of them is out of its domain. The last
+    probability is 1 minus the sum of the others."""
     n, p = as_float(n), as_float(p)
     last = 1.0 - np.sum(p[..., :-1], axis=-1)
     off = np.abs(1 - np.sum(p, axis=-1)) > 10 * np.finfo(float).eps
