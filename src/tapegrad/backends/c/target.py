@@ -2,10 +2,9 @@
 
     int grad_f(const double *w, double x, double *out, double *d_w);
 
-Numbers are passed as such, and arrays as the addresses of their first elements, row by row; results
-are written where the last parameters say. What is returned is 0, or the number of an assumption
-under which the program was traced, and which doesn't hold for these arguments. Integers that grow
-too large are undefined, as they are in C.
+Numbers are passed by value, and arrays as the addresses of their first elements, row-major. Results
+are written to the last parameters. The function returns 0, or the number of a guard that doesn't
+hold for these arguments. Overflow of integers is undefined, as it is in C.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ INCLUDED = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#inclu
 
 
 class C(Language):
-    """The language C, as of 1999: loops run one after the other."""
+    """The language C99. Loops run serially."""
 
     name = "c"
 
@@ -47,7 +46,7 @@ class C(Language):
         ]
         inside += [f"static {type_name(s.dtype)} {names[s]}[{s.size}];" for s in program.slots]
         called = [f"{kernel.name}({', '.join(kernel.names)})" for kernel in program.kernels]
-        inside.append(f"return {called[0] if called else 0};")  # there is one: nothing cuts it
+        inside.append(f"return {called[0] if called else 0};")  # one kernel: C programs aren't cut
         lines = [f"{head} {{", *[INDENT + x for x in inside], "}", ""]
         about = _about(program, free, doc)
         text = "\n".join([about, INCLUDED, *helpers.values(), *kernels, "\n".join(lines)])
@@ -56,7 +55,7 @@ class C(Language):
 
 
 def _head(program: Program, name: str, inputs: Sequence[Cell]) -> str:
-    """What a function takes and returns."""
+    """The function's return type, name and parameters."""
     names = program.names
     taken = [f"{'' if c.scalar else 'const '}{_typed(c)}{names[c]}" for c in inputs]
     taken += [f"{_typed(c)}{names[c]}" for c in program.plan.outputs]
@@ -68,7 +67,7 @@ def _typed(c: Cell) -> str:
 
 
 def _about(program: Program, inputs: Sequence[Cell], doc: str) -> str:
-    """A comment: what the function is, the shapes of arrays, and what its status means."""
+    """A comment: what the function is, the shapes of arrays, and the meaning of its status."""
     cells = (*inputs, *program.plan.outputs)
     lines = [doc, *[f"{program.names[c]}: {c.dtype}{[*c.outer]}" for c in cells]]
     failures = enumerate(program.plan.failures, start=1)

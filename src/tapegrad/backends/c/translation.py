@@ -1,12 +1,12 @@
-"""From the text of a kernel to C, in one pass over its syntax tree.
+"""From the source of a kernel to C, in one pass over its syntax tree.
 
     for i in range(5):                    for (int64_t i = 0; i < 5; i += 1) {
         t = exp(-(w[i] * x[i]))    -->        double t = exp(-(w[i] * x[i]));
         d_w[i, j] = t                         d_w[i * 3 + j] = t;
                                           }
 
-The shapes of arrays and the types of numbers are known, as numba's are (`cpu.support.translation`).
-A word without a meaning in C is an error.
+The shapes of arrays and the dtypes of numbers are known, as numba's are
+(`cpu.support.translation`). A word without a meaning in C is an error.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ SIGNS: dict[type[ast.AST], str] = {
 
 
 class Value(NamedTuple):
-    """An expression in C: of a number of this dtype, or of the address of an array's first element,
-    if it has `axes`: how many entries each has, and how far apart these are."""
+    """An expression in C: a number of this dtype or, with `axes`, the address of an array's first
+    element. Each axis has an extent and a stride."""
 
     text: str
     dtype: np.dtype
     axes: tuple[tuple[int, int], ...] | None = None
-    constant: bool = False  # whether nobody writes to the array
+    constant: bool = False  # whether nothing writes to the array
 
 
 def in_rows(shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The axes of an array whose rows follow each other."""
+    """The extents and strides of a row-major array."""
     return tuple([(n, math.prod(shape[k + 1 :])) for k, n in enumerate(shape)])
 
 
 def ways(axes: Any, along: Sequence[int]) -> Any:
-    """How far rows are apart, and columns, that go `along` two axes; of windows, along each axis
-    how many there are, and how far they are apart."""
+    """The strides of the rows and columns of a matrix that goes `along` two axes of an array. For
+    windows, the extents and strides of each axis of the rows, and of the columns."""
     if len(along) == 2:
         return tuple([axes[axis][1] for axis in along])
     rows, *rest = along
@@ -62,20 +62,20 @@ def ways(axes: Any, along: Sequence[int]) -> Any:
 
 
 def listed_ways(step: Any) -> str:
-    """The same as an array: of how many axes, and of each both numbers."""
+    """These as a C array: the number of axes, then the extent and stride of each."""
     found = step if isinstance(step, tuple) else ((1, step),)
     return f"(int64_t[]){{{', '.join(map(str, (len(found), *chain.from_iterable(found))))}}}"
 
 
 def type_name(dtype: np.dtype) -> str:
-    """What a dtype is called."""
+    """The name of a dtype in C."""
     if dtype not in TYPES:
         raise UnsupportedError(f"C code has no numbers of dtype {dtype}. Use float64 or float32")
     return TYPES[dtype]
 
 
 def number(x: Any, dtype: np.dtype) -> str:
-    """A number of this dtype."""
+    """A literal of this dtype."""
     if dtype == B1:
         return "true" if x else "false"
     if dtype == I8:
@@ -86,7 +86,7 @@ def number(x: Any, dtype: np.dtype) -> str:
 
 
 def signature(name: str, parameters: Sequence[str]) -> str:
-    """What a function takes, on one line or several."""
+    """A function's name and parameters, on one line or several."""
     listed = ", ".join(parameters) or "void"
     if len(name) + len(listed) < LINE - 3:
         return f"{name}({listed})"
@@ -95,7 +95,8 @@ def signature(name: str, parameters: Sequence[str]) -> str:
 
 
 class Translator:
-    """One kernel on its way into C. `helpers` are the definitions that it needs, by name."""
+    """The translation of one kernel to C. `helpers` collects the definitions that it needs, by
+    name."""
 
     def __init__(
         self, kernel: Kernel, constants: Mapping[str, Any], helpers: dict[str, str]
@@ -198,7 +199,7 @@ class Translator:
             here = sum(
                 isinstance(x, ast.Name) and x.id == target.id for s in rest for x in ast.walk(s)
             )
-            if here < self.uses[target.id]:  # others than this block use it
+            if here < self.uses[target.id]:  # used outside this block
                 self.declared.append(f"{kind}{target.id}")
                 kind = ""
             self.line(f"{kind}{target.id} = {value.text};")
@@ -220,8 +221,8 @@ class Translator:
         self.line("  " + " ".join([f"{name} = {name}{end};" for name, _ in pairs]) + " }")
 
     def _called(self, x: ast.Call) -> None:
-        """`clear(vector)`; `matmul(x, y, out)`, or of the first rows, columns and terms alone, or
-        what adds."""
+        """`clear(vector)`, or `matmul(x, y, out)` and its variants: `front_` for the first rows,
+        columns and terms alone, `add_` to add to `out`."""
         name = getattr(x.func, "id", "")
         if name == "clear":
             vector = self.expression(x.args[0])
@@ -261,18 +262,18 @@ class Translator:
         raise self.refuse(x)
 
     def operand(self, x: ast.expr) -> Value:
-        """An expression that stands inside another."""
+        """An expression inside another, in parentheses where needed."""
         value = self.expression(x)
         alone = isinstance(x, (ast.Name, ast.Constant, ast.Subscript, ast.Call))
         return value if alone else value._replace(text=f"({value.text})")
 
     def together(self, *xs: ast.expr) -> tuple[np.dtype, list[str]]:
-        """Numbers as those of one dtype, in which they are added up, compared and so on."""
+        """The common dtype of numbers that are added, compared and so on, and their expressions."""
         values = [self.operand(x) for x in xs]
         kinds = {value.dtype for value in values}
         dtype = np.result_type(*kinds) if len(kinds) > 1 else values[0].dtype
         type_name(dtype)
-        # C's own conversions are the same, but for those of integers beside float32.
+        # C converts like NumPy, except integers beside float32.
         wide = dtype == F8 and F4 in kinds
         return dtype, [f"(double){v.text}" if wide and v.dtype == I8 else v.text for v in values]
 
@@ -292,7 +293,7 @@ class Translator:
         return Value(number(value, value.dtype), value.dtype)
 
     def _subscript(self, x: ast.Subscript) -> Value:
-        """An element, or a part of an array: all that its entries leave open."""
+        """An element, or a part of an array: along the axes without an entry."""
         array = self.expression(x.value)
         entries = x.slice.elts if isinstance(x.slice, ast.Tuple) else [x.slice]
         at, rest = self.place(array, entries)
@@ -301,12 +302,12 @@ class Translator:
         return array._replace(text=f"({array.text} + {at})" if at else array.text, axes=rest)
 
     def place(self, array: Value, entries: Sequence[ast.expr]) -> tuple[str, Any]:
-        """How far an entry is from the first element of an array, and the axes that are left."""
+        """The offset of an entry from an array's first element, and the remaining axes."""
         assert array.axes is not None
         terms, rest = [], [*array.axes[len(entries) :]]
         kept = []
         for entry, (size, stride) in zip(entries, array.axes, strict=False):
-            if isinstance(entry, ast.Slice):  # of all
+            if isinstance(entry, ast.Slice):  # a whole axis
                 kept.append((size, stride))
                 continue
             text = self.expression(entry).text if stride == 1 else self.operand(entry).text
@@ -368,7 +369,7 @@ class Translator:
             return base._replace(text=f"({base.text} + {start})", axes=axes)
         if name in ("row_part", "column_part", "panel"):
             return self._part(name, self.expression(args[0]), args[1:])
-        if name == "rolled":  # which is for LLVM
+        if name == "rolled":  # it is for LLVM
             return self.expression(args[0])
         if name == "plus":
             return self._binop(ast.BinOp(args[0], ast.Add(), args[1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Of libm: by the same name, or another.
+# libm's functions, by the name in kernels.
 LIBM = {
     **{name: name for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p")},
     **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "hypot")},
@@ -13,7 +13,7 @@ LIBM = {
     "abs": "fabs",
 }
 
-# What C doesn't have, or has otherwise: {T} is the type, {f} its suffix.
+# Functions that C lacks or defines otherwise: {T} is the type, {f} its suffix.
 OWN = {
     **dict.fromkeys(("maximum", "largest"), "return x >= y || x != x ? x : y;"),
     **dict.fromkeys(("minimum", "smallest"), "return x <= y || x != x ? x : y;"),
@@ -21,11 +21,11 @@ OWN = {
     "sech_square": "{T} e = exp{f}(-2 * fabs{f}(x)), w = 1 + e; return 4 * e / (w * w);",
 }
 
-# What tells of a number whether something holds.
+# Functions that test a number for a property.
 TESTS = ("isnan", "isinf", "isfinite")
 
-# Of integers: the smaller of two bounds, and an index that may count from the end, of which one out
-# of range is 0, and reported by the kernel's status.
+# Functions of integers: the smaller of two bounds; and an index that may count from the end. One
+# that is out of range becomes 0, and the kernel's status reports it.
 ON_WHOLE = {
     "min": """\
 static inline int64_t min(int64_t a, int64_t b) {
@@ -40,7 +40,7 @@ static inline int64_t wrapped(int64_t k, int64_t n) {
 """,
 }
 
-# Names that a variable can't have, for they are C's, or those of functions that are called.
+# Names that a variable can't have: C's keywords, and the functions that are called.
 KEYWORDS = (
     *("auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double"),
     *("else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "int64_t", "long"),
@@ -56,14 +56,15 @@ RESERVED = frozenset(
 
 
 def own(name: str, arity: int, kind: str, suffix: str) -> str:
-    """The definition of one of these."""
+    """The definition of a function in `OWN`."""
     body = OWN[name].replace("{T}", kind).replace("{f}", suffix)
     given = ", ".join(f"{kind} {x}" for x in "xy"[:arity])
     return f"static inline {kind} {name}{suffix}({given}) {{\n    {body}\n}}\n"
 
 
 def product(kind: str, suffix: str) -> str:
-    """What multiplies two matrices, each with how far apart its rows and its columns are."""
+    """The definition of the product of two matrices, each passed with the strides of its rows and
+    columns."""
     return f"""\
 static void matmul{suffix}(
     const {kind} *x, int64_t x_row, int64_t x_column, const {kind} *y, int64_t y_row,
@@ -84,7 +85,7 @@ static void matmul{suffix}(
 
 
 def product_of_windows(kind: str, suffix: str) -> str:
-    """The same where the second matrix has its rows and columns along several axes."""
+    """The same, where the second matrix has its rows and columns along several axes."""
     return f"""\
 static int64_t place_of{suffix}(const int64_t *ways, int64_t number) {{
     int64_t far = 0;

@@ -1,8 +1,8 @@
-"""Kernels that are alike compile once: in a program, which may repeat itself, and in a process.
+"""Equal kernels compile once: in a program, which may repeat itself, and in a process.
 
-What a kernel is doesn't depend on the names of its variables. Python's own compiler leaves them
-out: byte code numbers them in order of appearance. So kernels with equal byte code, over equal
-constants and equal globals, that take equal types, are one kernel.
+A kernel's identity doesn't depend on the names of its variables. Python's own compiler drops them:
+bytecode numbers variables in order of appearance. So kernels with equal bytecode, constants,
+globals and parameter types are one kernel.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def identity(
     constants: Mapping[str, Any],
     numbers: Sequence[str] | None = None,
 ) -> tuple[Any, ...]:
-    """All that the machine code of a kernel depends on, and no more. If it is a template, the code
-    gets its `numbers`, which are of these dtypes, later."""
+    """All that a kernel's machine code depends on, and no more. For a template, `numbers` are the
+    dtypes of the numbers that the code gets later."""
     code = function.__code__
     return (
         code.co_code,
-        tuple(map(repr, code.co_consts)),  # which tells 1 from 1.0 and True, and 0.0 from -0.0
+        tuple(map(repr, code.co_consts)),  # tells 1 from 1.0 and True, and 0.0 from -0.0
         tuple(
             (name, _exact(constants[name]) if name in constants else "") for name in code.co_names
         ),
@@ -45,7 +45,7 @@ def identity(
 
 
 def shared_identity(name: str) -> tuple[Any, ...]:
-    """All that the machine code of a function depends on that kernels share."""
+    """All that the machine code of a shared function depends on."""
     return name, _settings(), SHARED
 
 

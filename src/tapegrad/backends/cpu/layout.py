@@ -1,9 +1,8 @@
-"""Where machine code finds what it reads of a NumPy array, and whether it is there.
+"""The offsets at which machine code reads the fields of NumPy arrays, and a check of them.
 
-The fields are those of NumPy's public C structures. They are read by their offsets, and nothing
-would notice if another NumPy or Python had them elsewhere: numbers would be wrong, or the process
-would end. So some arrays are looked at in that way, once in a process, before the first compiled
-call.
+The fields are those of NumPy's public C structures. If another NumPy or Python had them elsewhere,
+nothing would notice: results would be wrong, or the process would crash. So a few example arrays
+are read at these offsets, once per process, before the first compiled call.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-# In bytes from the start of the object: of the array, and of its dtype.
+# Offsets in bytes from the start of the object: of the array, and of its dtype.
 ARRAY_FIELDS = {
     "type": 8,
     "data": 16,
@@ -26,8 +25,8 @@ ARRAY_FIELDS = {
     "flags": 64,
 }
 DTYPE_FIELDS = {"byteorder": 26, "number": 28}
-ALIGNED = 0x0100  # of the flags
-SWAPPED = ">"  # the order of bytes that isn't the machine's
+ALIGNED = 0x0100  # in the flags
+SWAPPED = ">"  # the byte order that isn't the machine's
 
 
 @cache
@@ -44,7 +43,7 @@ def layout_fault() -> str:
 
 
 def _examples() -> list[np.ndarray]:
-    """Arrays that differ in all that is read."""
+    """Arrays that differ in every field that is read."""
     plain = np.arange(6.0).reshape(2, 3)
     cube = np.zeros((2, 3, 5), np.float32)
     bytewise = np.zeros(33, np.int8)
@@ -65,8 +64,8 @@ def _examples() -> list[np.ndarray]:
 
 
 def _misread(x: np.ndarray) -> str:
-    """The first of an array's fields that isn't where it should be; empty if all are. Nothing is
-    read beyond an object, and what would be a pointer is followed with care."""
+    """The first of an array's fields that isn't at its offset; empty if all are. Nothing is read
+    beyond an object, and what should be a pointer is followed with care."""
     import ctypes
 
     def word(fields: dict[str, int], name: str, kind: str) -> int:
@@ -103,11 +102,11 @@ def _misread(x: np.ndarray) -> str:
 
 
 def _content(place: int, size: int) -> bytes:
-    """What is in memory at a place that may be none: the system, asked to write it somewhere, says
-    so, where Python would crash."""
+    """The bytes at an address that may be invalid. The system copies them to a pipe: for an invalid
+    address that fails, where reading them from Python would crash."""
     import ctypes
 
-    if place < 4096 or place % 8:  # a number, or nothing
+    if place < 4096 or place % 8:  # a number, or null
         return b""
     if os.name != "posix":
         return ctypes.string_at(place, size)

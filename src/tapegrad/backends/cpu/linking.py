@@ -1,9 +1,9 @@
 """Machine code as Python functions.
 
-A kernel's machine code is an object file, fresh from the compiler or kept from an earlier process.
-It is put in memory by `loading`, or by LLVM's linker, as are the functions that it shares with
-others. numba isn't needed for that, nor LLVM for the first; their imports take a tenth of a second
-and a quarter of that.
+A kernel's machine code is an object file, new from the compiler or stored by an earlier process.
+`loading` puts it in memory, or else LLVM's linker, together with the functions that it shares with
+other kernels. That needs no numba, and the first way no LLVM: their imports take 0.1 s and a
+quarter of that.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tapegrad.backends.cpu.threads import pool
 from tapegrad.core.handlers import let_through
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
-# What machine code refers to by name: Python objects, whose addresses these symbols are, and, after
-# these prefixes, the routines of SciPy's BLAS and LAPACK, and functions that kernels share.
+# Symbols in machine code: Python objects, which the symbols are the addresses of, and, after these
+# prefixes, routines of SciPy's BLAS and LAPACK, and functions that kernels share.
 OBJECTS = {f"tapegrad_{x.__name__}": x for x in (np.ndarray, BufferError, SystemError, TypeError)}
 FORTRAN = "tapegrad_fortran_"
 SHARED = "tapegrad_shared_"
@@ -39,7 +39,7 @@ _numbers = itertools.count()
 
 @functools.cache
 def vector_library() -> bool:
-    """Whether glibc's libmvec is here; code that calls it finds it then."""
+    """Load glibc's libmvec for the code that calls it. Returns whether it is there."""
     if sys.platform != "linux":
         return False
     if os.uname().machine != "x86_64":
@@ -58,7 +58,7 @@ def _linker() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     linker = binding.create_lljit_compiler()
-    # Never freed: at exit it might go before the code that it linked, which needs it to go.
+    # Never freed: at exit it might go before the code that it linked, which needs it to be freed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(linker))
     return linker
 
@@ -77,14 +77,14 @@ def _address_in(library: ctypes.CDLL | None, symbol: str) -> int:
 
 @functools.cache
 def fortran(library: str) -> ctypes.CDLL | None:
-    """The file of SciPy's module, and with it the BLAS and LAPACK that it is linked with: what is
-    loaded so runs nothing of SciPy's. None if that can't be done."""
+    """SciPy's extension module as a plain library, with the BLAS and LAPACK that it is linked with.
+    Loading it this way runs none of SciPy's code. None if that fails."""
     try:
         spec = importlib.util.find_spec("scipy")  # finds it without importing it
         folders = [os.path.join(top, "linalg") for top in spec.submodule_search_locations]  # type: ignore[union-attr]
         spec = importlib.machinery.PathFinder.find_spec(_cython_module(library), folders)
         return ctypes.CDLL(spec.origin)  # type: ignore[union-attr]
-    except Exception as error:  # there is the long way, whatever is wrong with this one
+    except Exception as error:  # whatever fails, there is the slow way
         let_through(error)
         return None
 
@@ -93,9 +93,9 @@ def fortran(library: str) -> ctypes.CDLL | None:
 def _routine(name: str) -> int:
     """The address of a routine of SciPy's BLAS or LAPACK.
 
-    `cython_blas.dgemm` does nothing but call Fortran's `dgemm_`, which SciPy's own wheels call
-    `scipy_dgemm_`. Where it isn't found, Cython's table of functions says where they are; but its
-    module needs the rest of scipy.linalg, which loads for as long as numba does.
+    `cython_blas.dgemm` does nothing but call Fortran's `dgemm_`, which is named `scipy_dgemm_` in
+    SciPy's own wheels. Where neither is found, Cython's table of functions has the address; but its
+    module needs the rest of scipy.linalg, which takes as long to load as numba.
     """
     for library in ("blas", "lapack"):
         for symbol in (f"scipy_{name}_", f"{name}_"):
@@ -132,7 +132,7 @@ _new_function = ctypes.PYFUNCTYPE(
 
 
 def _where(symbol: str, shared: Mapping[str, bytes]) -> int:
-    """Where something is that machine code refers to by name."""
+    """The address of a symbol in machine code."""
     if symbol in OBJECTS:
         return id(OBJECTS[symbol])
     if symbol == POOL:
@@ -150,17 +150,17 @@ def _where(symbol: str, shared: Mapping[str, bytes]) -> int:
 
 
 def _named(prefix: str, code: bytes) -> set[str]:
-    """The names with a prefix that are in an object file."""
+    """The names with a prefix that occur in an object file."""
     return {x.decode() for x in re.findall(prefix.encode() + rb"\w+", code)}
 
 
 def shared_names(code: bytes) -> set[str]:
-    """The names of the functions that an object file shares with others."""
+    """The names of the shared functions that an object file calls."""
     return _named(SHARED, code)
 
 
 def _linked(symbol: str, code: bytes, shared: Mapping[str, bytes]) -> tuple[Any, int]:
-    """What holds an object file in memory, and the address of its function of this name."""
+    """The owner of an object file's memory, and the address of its function `symbol`."""
     vector_library()
     try:
         memory = Image(code, functools.partial(_where, shared=shared))
@@ -183,24 +183,25 @@ def _linked_by_llvm(symbol: str, code: bytes, shared: Mapping[str, bytes]) -> tu
 
 @functools.cache
 def _shared(symbol: str, code: bytes) -> int:
-    """The address of a function that kernels share. There are few, and they are never freed: code
-    that calls them may be what runs last in a process."""
+    """The address of a function that kernels share. These are few and never freed: code that calls
+    them may be the last to run in a process."""
     memory, address = _linked(symbol, code, {})
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     return address
 
 
-# Linked code and its definition, by the number of their `_Code`, and what sees to their end.
+# By the id of each `_Code`: its linked code, its definition, and the weak reference that drops
+# both.
 _held: dict[int, tuple[Any, _Definition, weakref.ref[Any]]] = {}
 
 
 class _Code:
-    """Linked machine code: the `self` of its function, so it is freed after that.
+    """Linked machine code: the `self` of its function, so that it is freed after the function.
 
-    CPython looks at the definition until the function is gone. In a cycle of garbage, as each entry
-    is one, that is late: all that the collector sees is finalised first and then cleared, in any
-    order, and meanwhile the function may be called. So the collector sees nothing of this: it is
-    told to leave this object alone, and what it stands for is held by the module.
+    CPython reads the definition until the function is gone. In a cycle of garbage (each entry is in
+    one) that is late: the collector first finalises and then clears all objects that it sees, in
+    any order, and the function may be called meanwhile. So the collector sees nothing of this: the
+    object is untracked, and the module holds its code and definition.
     """
 
     __slots__ = ("__weakref__",)
@@ -209,7 +210,8 @@ class _Code:
         memory, entry = _linked(ENTRY, code, shared)
         self = object.__new__(cls)
         ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(self))
-        # All of it is C code: what a signal's handler raises in a line of `__del__` is lost.
+        # All of it is C code: an exception from a signal handler in a line of `__del__` would be
+        # lost.
         end: Any = weakref.ref(self, functools.partial(_held.pop, id(self)))
         _held[id(self)] = memory, _Definition(name.encode(), entry, _FASTCALL, None), end
         return self
@@ -227,7 +229,7 @@ class _Code:
 
 
 def linked(name: str, code: bytes, shared: Mapping[str, bytes]) -> Callable[..., int]:
-    """The function of an object file, linked with those that it shares with others, by name; raises
-    RuntimeError if it can't be linked."""
+    """The function of an object file, linked with the functions that it shares with others, by
+    name. Raises RuntimeError if it can't be linked."""
     owner = _Code(name, code, shared)
     return _new_function(ctypes.byref(owner.definition), owner, None)

@@ -1,12 +1,12 @@
-"""Object files into memory, as far as that is simple.
+"""Object files into memory, in the simple cases.
 
-numba's code for x86-64 holds every address in full (LLVM's large code model). So there is little to
-do for a linker: it puts the sections somewhere, and writes 64-bit addresses where the file wants
-them. LLVM's linker does that and all else, but LLVM takes longer to load than all the rest of a
-process whose code is on disk. What isn't simple is left to it: other processors and formats,
-addresses of other kinds, variables of a thread, code that runs at loading.
+numba's code for x86-64 has every address in full (LLVM's large code model). So a linker has little
+to do: it places the sections, and writes 64-bit addresses where the file has relocations. LLVM's
+linker can do that and everything else, but loading LLVM takes longer than all the rest of a process
+whose code is on disk. All other cases are left to LLVM: other processors and formats, addresses of
+other kinds, thread-local variables, code that runs at loading.
 
-The constants are called as in the ELF specification and elf.h.
+The constants have their names from the ELF specification and elf.h.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _ADDRESS = struct.Struct("<Q")
 
-_ELF64 = b"\x7fELF\x02\x01\x01"  # 64 bits, the lowest byte first
+_ELF64 = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian
 _ET_REL, _EM_X86_64 = 1, 62
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL = 1, 2, 4, 8, 9
-_SHT_X86_64_UNWIND = 0x70000001  # for exceptions, which no kernel throws
+_SHT_X86_64_UNWIND = 0x70000001  # for exceptions; kernels throw none
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXECINSTR = 1, 2, 4
 _SHF_MERGE, _SHF_STRINGS, _SHF_X86_64_LARGE = 0x10, 0x20, 0x10000000
 _PLAIN_FLAGS = (
     _SHF_WRITE | _SHF_ALLOC | _SHF_EXECINSTR | _SHF_MERGE | _SHF_STRINGS | _SHF_X86_64_LARGE
 )
 _SHN_UNDEF, _SHN_COMMON = 0, 0xFFF2
-_PLAIN_SYMBOLS = range(4)  # of no type, objects, functions, sections
+_PLAIN_SYMBOLS = range(4)  # no type, objects, functions, sections
 _R_X86_64_64 = 1
 _READ, _WRITE, _RUN = 1, 2, 4  # PROT_READ, PROT_WRITE, PROT_EXEC of POSIX's mman.h
 
 
 class NotSimple(Exception):
-    """An object file that takes a real linker."""
+    """The object file needs a real linker."""
 
 
 class _Section(NamedTuple):
@@ -58,15 +58,15 @@ class _Section(NamedTuple):
 
     @property
     def access(self) -> int:
-        """What may be done in memory with what the section holds."""
+        """The access to the section's memory."""
         if self.flags & _SHF_EXECINSTR:
             return _READ | _RUN
         return _READ | (_WRITE if self.flags & _SHF_WRITE else 0)
 
 
 class Image:
-    """An object file in memory, which is freed with this object. `address_of` tells where what it
-    refers to is, by name; it raises NotSimple for what it doesn't know."""
+    """An object file in memory, which is freed with this object. `address_of` returns the address
+    of an external symbol; it raises NotSimple for one that it doesn't know."""
 
     def __init__(self, code: bytes, address_of: Callable[[str], int]) -> None:
         self._code = code
@@ -100,7 +100,7 @@ class Image:
         return sections
 
     def _read_symbols(self) -> list[tuple[str, int, int, int, int]]:
-        """Of each symbol the name, type, section, value and size."""
+        """The name, type, section, value and size of each symbol."""
         (table,) = (s for s in self._sections if s.type == _SHT_SYMTAB)
         strings = self._content(self._sections[table.link])
         return [
@@ -120,7 +120,7 @@ class Image:
     # ---- writing
 
     def _place(self) -> None:
-        """Give each section and common symbol a place in memory, and copy what there is."""
+        """Assign memory to each section and common symbol, and copy the sections' contents."""
         runs, writes = _READ | _RUN, _READ | _WRITE
         self._places: dict[int, int] = {}  # of sections, by number
         self._common: dict[int, int] = {}  # of common symbols, by number
@@ -146,7 +146,7 @@ class Image:
                 self.memory[place : place + len(content)] = content
 
     def _relocate(self) -> None:
-        """Write the addresses that the file wants."""
+        """Write the addresses of all relocations."""
         for table in self._sections:
             place = self._places.get(table.info)
             if table.type not in (_SHT_RELA, _SHT_REL) or place is None:
@@ -189,7 +189,7 @@ def _aligned(at: int, align: int) -> int:
 
 
 def memory_of(size: int) -> mmap.mmap:
-    """Memory to read and to write, of which the child of a fork has a copy."""
+    """Private memory to read and write; the child of a fork has a copy."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -17,12 +17,12 @@ from tapegrad.backends.source.driver import Executable
 from tapegrad.backends.source.program import Program
 from tapegrad.backends.target import Build, Numbers, one_by_one
 
-SHARED = 1000  # letters of a kernel that takes as long to compile as a function that is shared
+SHARED = 1000  # letters of a kernel that compiles as long as a shared function
 
 
 def machine_code(program: Program, build: Build = one_by_one, others: Numbers = ()) -> Executable:
-    """A program with the machine code of its kernels; `build` compiles what isn't known of it. They
-    are templates where a program for other lengths has `others` in the place of its numbers."""
+    """A program with the machine code of its kernels; `build` compiles the missing ones. With
+    `others`, the numbers of a program for other lengths, the kernels are made from templates."""
     from tapegrad.backends.cpu import support
     from tapegrad.backends.cpu.linking import shared_names
 
@@ -64,7 +64,7 @@ def machine_code(program: Program, build: Build = one_by_one, others: Numbers = 
 def _known_or_built(
     build: Build, work: Callable[[Any], bytes], sizes: Mapping[Any, int]
 ) -> dict[Any, bytes]:
-    """The machine code of each that has a size, from the memo, or else as `work` makes it."""
+    """The machine code of each key of `sizes`, from the memo, or else made by `work`."""
     memo = kernel_cache.kernels
     codes = {key: code for key in sizes if (code := memo.get(key)) is not None}
     new = build(work, {key: size for key, size in sizes.items() if key not in codes})
@@ -74,8 +74,8 @@ def _known_or_built(
 
 
 def kernel_function(source: str | ast.Module, name: str, names: dict[str, Any]) -> Any:
-    """The function of this name that a text or its tree defines, among the names that it uses. It
-    carries its tree, for its compiler."""
+    """The function `name` that a source or its tree defines, with `names` as globals. Its attribute
+    `tree` is the syntax tree, for the compiler."""
     module = ast.parse(source) if isinstance(source, str) else source
     exec(compile(module, f"<tapegrad {name}>", "exec"), names)
     function = names[name]

@@ -1,4 +1,4 @@
-"""Which processor this is: what machine code is made for."""
+"""The identity of this processor, which machine code is made for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping",
 
 @cache
 def processor_key() -> str:
-    """What machine code depends on: LLVM, and what it knows of the processor."""
+    """What machine code depends on: the versions of LLVM and libmvec's presence, and the
+    processor."""
     import llvmlite
 
     processor = _processor() or _processor_by_llvm()
@@ -22,8 +23,8 @@ def processor_key() -> str:
 
 
 def _processor() -> list[bytes]:
-    """Make, model and features of an x86-64 processor in Linux's words, which LLVM needn't be
-    loaded for; empty for others. Of a processor's cores one is described like the other."""
+    """Make, model and features of an x86-64 processor, from /proc/cpuinfo, without loading LLVM;
+    empty for others. All cores have the same description."""
     if sys.platform != "linux":
         return []
     if platform.machine() != "x86_64":

@@ -1,4 +1,4 @@
-"""The names that machine code's support defines, which no variable of a kernel may have."""
+"""The names that the support of machine code defines: no variable of a kernel may have one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from importlib.machinery import SourceFileLoader
 from opcode import opmap
 from typing import Any
 
-# What a saved file carries besides `support`.
+# Further files that are part of a saved function, besides `support`.
 CARRIED = ("layout", "linking", "loading", "threads")
 
 
 @cache
 def support_words() -> frozenset[str]:
-    """The names that the files of `cpu.support` define or import. Their code isn't run: who only
-    reads source needs no numba."""
+    """The names that the files of `cpu.support` define or import. Their code isn't run, so that
+    reading a tape's source needs no numba."""
     home = os.path.dirname(__file__)
     folder = os.path.join(home, "support")
     files = [os.path.join(folder, file) for file in os.listdir(folder)]
@@ -28,8 +28,8 @@ def support_words() -> frozenset[str]:
 
 
 def _defined(code: Any) -> set[str]:
-    """The names that a module's statements bind, by its bytecode: what imports have kept on disk is
-    read thirty times as fast as the source is parsed."""
+    """The names that a module's statements bind, read from its bytecode: to load the bytecode that
+    imports keep on disk is thirty times as fast as to parse the source."""
     words, number = set(), 0
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         number = number << 8 | argument

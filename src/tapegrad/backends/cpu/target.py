@@ -1,7 +1,7 @@
-"""The processor that runs Python, by way of numba's code generator.
+"""The processor that runs Python, through numba's code generator.
 
-What is asked for is imported then: a process whose code is on disk loads no compiler, and one that
-plays tapes no linker.
+Imports are inside the methods: a process whose code is on disk loads no compiler, and one that
+plays tapes loads no linker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Cpu(Machine):
-    """This processor."""
+    """The processor of this process."""
 
     name = "cpu"
     threads = True
@@ -74,10 +74,10 @@ class Cpu(Machine):
 
         found: dict[str, Any] = {"empty": np.empty}
         if any("parallel(" in line for line in executable.driver.lines):
-            from tapegrad.backends.cpu.threads import parallel  # starts threads, which few need
+            from tapegrad.backends.cpu.threads import parallel  # starts threads; few need it
 
             found["parallel"] = parallel
-        functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
+        functions: dict[bytes, Any] = {}  # equal kernels are linked once
         for name, code in executable.kernels.items():
             if code not in functions:
                 functions[code] = linked(name, code, executable.shared)

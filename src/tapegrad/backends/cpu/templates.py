@@ -1,24 +1,22 @@
-"""Kernels without the numbers in which those of other lengths differ.
+"""Kernels with the numbers taken out that differ between lengths.
 
     for i in range(50):                    for i in range(#0):
         t[i + 1] = t[i] * 0.02     -->         t[i + 1] = t[i] * #1          # 50, 0.02
     for i in range(49, -1, -1):            for i in range(#2, -1, -1):       # 49
 
-A loop of 73 rounds gives the same template with other numbers, so the machine code of a template is
-made once, and gets its numbers when it is taken into use. That is right whatever becomes a number:
-a template with the numbers that were taken out of it is the kernel. So it is only a matter of what
-is worth it. Taken are
+A loop with trip count 73 has the same template with other numbers. So a template is compiled once,
+and its machine code gets the numbers when it is loaded. That is right for any choice of numbers:
+the template with the numbers that were taken out is the kernel. The choice is one of cost. Taken
+out are
 
-- integers that are one of the program's lengths, or nearly one: bounds of loops, what indices
-  count from, what guards compare with. A loop inside a round keeps its bounds: it may be the width
-  of a vector, which LLVM wants to know;
-- floats that aren't plain, such as a step of 1 / 50: LLVM makes something of 2.0 and 0.5, and of no
-  other;
-- how many entries an array has along its first axis, which no address depends on. A product of
-  matrices depends on it, so there it is a number like others; what else is called with a whole
-  array keeps it;
-- all numbers that are others in a program that is alike, but whose inputs are longer or shorter.
-  Axes behind the first are among these: strides are products then.
+- integers equal or near to one of the program's lengths: bounds of loops, bases of indices,
+  expected values of guards. A loop inside a round keeps its bounds: it may be as short as a vector,
+  and LLVM vectorises by it;
+- floats that aren't plain, such as a step of 1 / 50. LLVM optimises 2.0 and 0.5, and no others;
+- the extent of an array's first axis, which no address depends on. A product of matrices depends on
+  it, so there it is a number like others; other calls with a whole array keep it;
+- all numbers that differ in a program of the same form whose inputs are longer or shorter. These
+  include later axes: strides are products then.
 """
 
 from __future__ import annotations
@@ -36,13 +34,13 @@ from tapegrad.backends.cpu.kernel_cache import Types
 from tapegrad.backends.source.program import Kernel, Program
 from tapegrad.backends.target import Numbers
 
-FEW = 16  # rounds of loops, which LLVM may write out, that keep their numbers; small arrays
-NEAR = 2  # how far from a length a number may be: `range(n - 1)`, `x[n]`
-PLAIN = 16.0  # floats up to this size are plain, if they are multiples of its reciprocal
+FEW = 16  # most rounds of loops that LLVM may unroll, so they keep numbers; small arrays
+NEAR = 2  # the largest distance from a length: `range(n - 1)`, `x[n]`
+PLAIN = 16.0  # multiples of its reciprocal up to this size are plain floats
 VIEWS = ("reshaped", "part")
-# What is in the type of a part: how many rows there are; which axes, and how much of them.
+# The last arguments that are in a part's type: the number of rows; the axes and their extents.
 TYPED = {"row_part": 1, "column_part": 1, "panel": 2}
-# What takes whole arrays of any length.
+# Functions of whole arrays of any length.
 ANY = (
     *("matmul", "add_matmul", "front_matmul", "add_front_matmul", "correlate"),
     *("all_moderate", "clear"),
@@ -51,7 +49,7 @@ ANY = (
 
 @dataclass(frozen=True)
 class Template:
-    """A kernel's syntax tree, in a module, and types without its numbers, which are named `#0`,
+    """A kernel's syntax tree (in a module) and types without its numbers, which are named `#0`,
     `#1`, ...; and the numbers."""
 
     module: ast.Module
@@ -65,7 +63,7 @@ class Template:
 
     @property
     def skeleton(self) -> tuple[Any, ...]:
-        """All of it but the numbers."""
+        """The template without its numbers."""
         return ast.dump(self.module), self.types, self.kinds
 
 
@@ -75,9 +73,9 @@ def template(
     constants: Mapping[str, Any],
     others: Sequence[np.generic] | None = None,
 ) -> Template | None:
-    """The template of a kernel of a program whose loops have these lengths, with the program's
-    `constants`; None if nothing is taken out of it. `others` are the numbers that the kernel has
-    for other lengths."""
+    """The template of a kernel; None if nothing is taken out. `lengths` are the trip counts of the
+    program's loops, `constants` its constants, and `others` the kernel's numbers for other
+    lengths."""
     lengths = [n for n in lengths if n > FEW]
     if not lengths and others is None:
         return None
@@ -85,8 +83,8 @@ def template(
 
 
 def numbers_of(one: Program, other: Program) -> Numbers | None:
-    """The numbers that another program has in the place of those of one; None if the two differ in
-    more than that."""
+    """The numbers of `other` at the places of the numbers of `one`, by kernel; None if the two
+    programs differ in anything else."""
     if len(one.kernels) != len(other.kernels):
         return None
     found = []
@@ -106,8 +104,8 @@ def _lifted(
     lengths: Sequence[int] = (),
     floats: bool = False,
 ) -> Template:
-    """A kernel without the numbers that are `taken` out of it: likely are some integers near these
-    lengths, and some floats."""
+    """A kernel without the numbers that `taken` accepts. Integers near `lengths` are likely ones,
+    and so are some floats with `floats`."""
     module = ast.parse(kernel.text)
     (tree,) = module.body
     assert isinstance(tree, ast.FunctionDef)
@@ -116,7 +114,7 @@ def _lifted(
     for name, (passed, shape, dtype) in zip(kernel.names, kernel.types(), strict=True):
         left.append((passed, lifter.shape(name, shape) if passed == "array" else shape, dtype))
     tree.body = [lifter.visit(statement) for statement in tree.body]
-    for node in ast.walk(tree):  # byte code depends on which nodes are in one line
+    for node in ast.walk(tree):  # bytecode depends on which nodes share a line
         if isinstance(node, (ast.expr, ast.stmt, ast.arg)):
             node.lineno = node.end_lineno = 1
             node.col_offset = node.end_col_offset = 0
@@ -124,20 +122,21 @@ def _lifted(
 
 
 class _All:
-    """Numbers that are taken out of a kernel, in the order of the text: each by itself."""
+    """Takes all numbers out of a kernel, in the order of the source, each by itself."""
 
     def __init__(self) -> None:
         self.numbers: list[np.generic] = []
 
     def name(self, x: np.generic, is_likely: bool) -> str | None:
-        """The name of a number that is taken; None of one that stays. It `is_likely` another one
-        where loops have other lengths."""
+        """The name of a number that is taken out; None if it stays. `is_likely` tells whether it
+        probably differs where loops have other lengths."""
         self.numbers.append(x)
         return f"#{len(self.numbers) - 1}"
 
 
 class _Some(_All):
-    """The likely ones, and those in whose place another kernel has `others`; each is taken once."""
+    """Takes out the likely numbers, and those that differ from `others`; equal numbers share a
+    name."""
 
     def __init__(self, others: Sequence[np.generic] | None) -> None:
         super().__init__()
@@ -159,15 +158,15 @@ def _exact(x: np.generic) -> tuple[str, bytes]:
 
 
 class _Use:
-    """How an array is read: in `parts`, of which each has so many indices, and as a `whole`; and
-    whether by what takes any length."""
+    """How an array is read: its `parts`, each with the number of its indices, and as a `whole`;
+    each with whether the reader takes any length."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, bool]] = []
         self.whole: bool | None = None
 
     def of(self, axis: int, rank: int) -> bool | None:
-        """None if indices alone go along an axis, and else whether it may have any length."""
+        """None if only indices go along an axis, else whether the axis may have any length."""
         kept = [any_ for count, any_ in self.parts if count <= axis < rank]
         if self.whole is not None:
             kept.append(self.whole)
@@ -211,13 +210,13 @@ def _array_of(x: ast.expr) -> ast.expr:
 
 
 def _calls(node: ast.AST, functions: Collection[str]) -> bool:
-    """Whether this is a call of one of these."""
+    """Whether `node` is a call of one of `functions`."""
     called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     return called and node.func.id in functions  # type: ignore[attr-defined]
 
 
 class _Lifter(ast.NodeTransformer):
-    """Takes numbers out of a kernel, in the order of the text."""
+    """Takes numbers out of a kernel, in the order of the source."""
 
     def __init__(
         self,
@@ -234,11 +233,11 @@ class _Lifter(ast.NodeTransformer):
         self.rounds = iter(rounds)
         self.constants = constants
         self.uses = uses
-        self._inside = 0  # loops over rounds
-        self._integers = True  # whether some are likely here
+        self._inside = 0  # the number of loops over rounds around
+        self._integers = True  # whether integers are likely here
 
     def _lifted(self, node: ast.expr, value: Any) -> ast.expr:
-        """What stands in the place of a number."""
+        """The node in the place of a number: its name, or the number itself."""
         x: Any = np.asarray(value)[()]
         if x.dtype.kind == "f":
             is_likely = self.floats and bool(np.isfinite(x)) and not _is_plain(float(x))
@@ -263,7 +262,8 @@ class _Lifter(ast.NodeTransformer):
         return self._lifted(node, self.constants[node.id]) if known else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """What guards compare with may be a length that no loop has: two steps make a round."""
+        """Visit a comparison. A guard's expected value may be a length that no loop has, as when
+        each round makes two steps."""
         known, self.near = self.near, _More() if self.lengths else self.near
         node.left = self.visit(node.left)
         node.comparators = [self.visit(x) for x in node.comparators]
@@ -272,9 +272,9 @@ class _Lifter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)
-        if _calls(node, VIEWS):  # where a view isn't assigned, it stays as it is
+        if _calls(node, VIEWS):  # a view that isn't assigned stays as it is
             return node
-        if _calls(node, ["rolled"]):  # which hides from LLVM what it doesn't know of a template
+        if _calls(node, ["rolled"]):  # LLVM knows no length in a template
             found = self.visit(node.args[0])
             return found if isinstance(found, ast.Name) else node
         typed = TYPED.get(node.func.id, 0)
@@ -299,9 +299,9 @@ class _Lifter(ast.NodeTransformer):
         return node
 
     def _view(self, name: str, call: ast.Call) -> None:
-        """`reshaped(array, shape)` and `part(array, start, shape)`: arrays lie behind each other,
-        so one may start where so many rows end as there are rounds. Those of a few elements lie by
-        themselves."""
+        """Visit `reshaped(array, shape)` and `part(array, start, shape)`. Arrays follow each other
+        in memory, so one may start at a multiple of the trip count. Arrays of a few elements are
+        kept apart."""
         known = ast.literal_eval(call.args[-1])
         for k, start in enumerate(call.args[1:-1], start=1):
             value = ast.literal_eval(start)
@@ -310,7 +310,8 @@ class _Lifter(ast.NodeTransformer):
         call.args[-1] = _tuple(self.shape(name, known))
 
     def shape(self, name: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        """The shape of an array: None for what nothing depends on, and the names of numbers."""
+        """The shape of an array: None for an extent that nothing depends on, and names of
+        numbers."""
         found: list[Any] = []
         for axis, n in enumerate(shape):
             use = self.uses[name].of(axis, len(shape)) if name in self.uses else None
@@ -349,7 +350,7 @@ def _number(n: int | str) -> ast.expr:
 
 
 def _tuple(sizes: Iterable[Any]) -> ast.expr:
-    """A shape as it is written: numbers by their names, in quotes."""
+    """A shape as a literal: numbers by their names, in quotes."""
     return ast.Tuple([ast.Constant(n) for n in sizes], ast.Load())
 
 
