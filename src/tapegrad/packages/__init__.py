@@ -1,7 +1,8 @@
-"""Other packages' functions in C, by the functions of NumPy's that they are.
+"""Functions of other packages in C, replaced by equivalent NumPy functions.
 
-There is a file for each package, which is loaded once a program has imported that. It has rows of
-`tapegrad.extending` and nothing else. What isn't declared is refused, and the error names it.
+There is a file for each package. It is loaded once a program has imported the package, and
+contains only declarations by `tapegrad.extending`. Functions that aren't declared are refused by
+name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tapegrad.extending.tables import adopt, load
 for _name, _file in (("bottleneck", "bottleneck"), ("numexpr", "numexpr"), ("pywt", "wavelets")):
     declare_late(_name, partial(importlib.import_module, f"{__name__}.{_file}"))
 
-# Of a package whose Python runs on traced arrays as it is, its objects as trees.
+# xarray's Python code runs on traced arrays unchanged; only its objects are declared as pytrees.
 adopt("xarray", lambda cls: load((f"{__name__}.labelled",)).how(cls))
-# And of one whose objects are stood for.
+# polars' objects are replaced by proxies while tracing.
 adopt("polars", lambda cls: load((f"{__name__}.polars",)).how(cls))

@@ -1,4 +1,4 @@
-"""bottleneck's reductions and moving windows, which are those of NumPy's that leave out NaN."""
+"""bottleneck's reductions and moving windows: NumPy's functions that skip NaN."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ stands_for("bottleneck", "nanstd", parameters="ddof")(_spread(np.nanstd))
 stands_for("bottleneck", "nanvar", parameters="ddof")(_spread(np.nanvar))
 
 
-# ---- windows that move along an axis, which are shorter at its beginning
+# ---- moving windows along an axis, which are shorter at its beginning
 
 
 def _moving(name: str, f: Callable[..., Any], spread: bool = False) -> None:
@@ -74,7 +74,7 @@ _moving("var", np.nanvar, spread=True)
 
 @stands_for("bottleneck", parameters="n")
 def push(a: Any, n: Any = None, axis: Any = -1) -> Any:
-    """The last entry that isn't NaN in the place of each that is, at most `n` places on."""
+    """Each NaN replaced by the last entry that isn't NaN, if that is at most `n` places before."""
     rows = np.moveaxis(a, axis, -1)
     here = np.arange(rows.shape[-1])
     last = np.maximum.accumulate(np.where(np.isnan(rows), -1, here), axis=-1)

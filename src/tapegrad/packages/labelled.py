@@ -1,8 +1,8 @@
-"""xarray's DataArrays and Datasets as trees: their numbers are branches, and their labels stay with
-them, as pandas' do.
+"""xarray's DataArrays and Datasets as pytrees: their numbers are leaves, and their labels belong
+to the structure, as pandas' do.
 
-xarray computes on any array that answers NumPy's functions, traced ones too. So its own code runs,
-and all that is said here is how an object is taken apart and put together.
+xarray computes on any array that implements NumPy's functions, including traced ones. So its own
+code runs, and only the flattening and unflattening of its objects is declared here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _ALONE = object()  # what a DataArray's own variable is called among its coordin
 
 
 class Labels(Keyed):
-    """What an object of xarray's is besides its numbers: the variables as they are named, with
-    nothing in those that are branches, and the names of these."""
+    """The structure of an xarray object: its named variables, emptied where they are leaves, and
+    the names of the leaves."""
 
     def __init__(self, x: Any, variables: dict[Any, Any], names: Sequence[Any]) -> None:
         held = {name: _emptied(v) if name in names else _kept(v) for name, v in variables.items()}
@@ -59,7 +59,7 @@ def _variables(x: Any) -> dict[Any, Any]:
 
 
 def _with(x: Any, variables: dict[Any, Any]) -> Any:
-    """The object with these variables."""
+    """The object with other variables."""
     if not _is_array(x):
         return x._replace(variables)
     coords = {name: v for name, v in variables.items() if name is not _ALONE}
@@ -71,7 +71,7 @@ def _emptied(v: Any) -> Any:
 
 
 def _kept(v: Any) -> Any:
-    """A variable as it is now: indices never change."""
+    """A variable as it is now, safe from later writes; index variables never change."""
     return v if type(v).__name__ == "IndexVariable" else v.copy(deep=True)
 
 
@@ -97,7 +97,7 @@ def _mapping_key(attrs: Any) -> Any:
 
 
 def taken_apart(x: Any) -> tuple[list[Any], Labels]:
-    """The numbers of an object's variables, and its labels."""
+    """The leaves of an object, its numeric variables, and its labels."""
     variables = _variables(x)
     coords = x._coords if _is_array(x) else x._coord_names
     names = [
@@ -111,7 +111,7 @@ def taken_apart(x: Any) -> tuple[list[Any], Labels]:
 
 
 def put_together(labels: Labels, branches: Sequence[Any]) -> Any:
-    """The object with these labels, and whatever stands for its numbers."""
+    """The object with these labels and leaves."""
     there = {
         name: x for name, x in zip(labels.names, branches, strict=True) if x is not None
     }  # None is the cotangent of integers
@@ -137,12 +137,12 @@ def key_of(cls: type, labels: Labels) -> Any:
 
 
 def names_of(labels: Labels) -> list[str]:
-    """What messages call the branches."""
+    """The names of the leaves in messages."""
     return ["" if name is _ALONE else str(name) for name in labels.names]
 
 
 def how(cls: type) -> Functions | None:
-    """How a class of xarray's is a tree."""
+    """The tree functions of one of xarray's classes; None for other classes."""
     xarray: Any = sys.modules.get("xarray")
     if cls not in (getattr(xarray, "DataArray", None), getattr(xarray, "Dataset", None)):
         return None

@@ -1,7 +1,7 @@
-"""Expressions in texts that numexpr compiles: what it calls is a program of steps over registers,
-each of which is one function of NumPy's.
+"""Expressions in strings that numexpr compiles: a program of steps over registers, each of which
+is one NumPy function.
 
-    evaluate("2 * x + 1")  -->  mul_ddd r0 x 2.0; add_ddd r0 r0 1.0
+  evaluate("2 * x + 1")  -->  mul_ddd r0 x 2.0; add_ddd r0 r0 1.0
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CALLED = {  # by their types, and the number that a step has for them
 
 
 def _function(name: str, types: str, last: Any) -> Any:
-    """The function of a step, None if it isn't one of NumPy's."""
+    """The function of a step; None if NumPy has none."""
     if name == "func":
         name = _CALLED[types[:-1], last]
     if name in ("div", "floordiv", "contains") and types[0] in "ilb":
@@ -43,7 +43,7 @@ def _function(name: str, types: str, last: Any) -> Any:
 
 
 def _names_traced(args: Any) -> bool:
-    """Whether a text names a variable that is traced."""
+    """Whether an expression names a traced variable."""
     found = next(user_frames()).f_locals
     text = "".join(x for x in args[:1] if isinstance(x, str))
     return any_traced([*args[1:], *(found[name] for name in names_in(text) if name in found)])
@@ -53,7 +53,7 @@ def _names_traced(args: Any) -> bool:
 def evaluated(
     ex: str, local_dict: Any = None, global_dict: Any = None, out: Any = None, **how: Any
 ) -> Any:
-    """`numexpr.evaluate(ex)`"""
+    """The traceable `numexpr.evaluate(ex)`."""
     if out is not None and not isinstance(out, Tracer):
         raise refusal(f"numexpr with out= of an array from outside isn't followed{at_line()}")
     frame, here = next(user_frames()), observer()
@@ -76,7 +76,7 @@ def evaluated(
 
 
 def _played(program: Any, given: list[Any]) -> Any:
-    """What a compiled expression is of these arguments."""
+    """The result of a compiled expression for these arguments, step by step."""
     known = dict(enumerate(given, 1))
     for letter, x in zip(program.constsig.decode(), program.constants, strict=True):
         known[len(known) + 1] = x if letter == "s" else np.dtype(_DTYPES[letter]).type(x)
@@ -96,7 +96,7 @@ def _played(program: Any, given: list[Any]) -> Any:
 
 
 def _by_others(args: Any) -> bool:
-    """Whether it isn't numexpr that calls."""
+    """Whether the caller is another module than numexpr."""
     return next(user_frames()).f_globals is not vars(necompiler)
 
 

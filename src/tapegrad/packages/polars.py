@@ -1,8 +1,8 @@
-"""Polars' Series and DataFrames as trees, and what stands for them while a function is traced.
+"""Polars' Series and DataFrames as pytrees, and their proxies while a function is traced.
 
-What is asked of one is asked twice: of Polars, with the numbers that the trace sees, which says
-what the result is called, its dtype, and which error there is; and of NumPy, with traced arrays.
-The two have to agree. All of Polars that isn't here is refused by its name.
+Each operation on a proxy is computed twice: by Polars, on the present numbers, for the name, the
+dtype and the errors; and by NumPy, on the traced arrays. Both results have to agree. Operations
+that aren't declared here are refused by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPARED = pl.String, pl.Categorical, pl.Enum, pl.Date, pl.Time, pl.Datetime, p
 
 
 class Column(Keyed):
-    """A column of what isn't numbers, as it is now."""
+    """A column without numbers, as it is now."""
 
     def __init__(self, series: Any) -> None:
         self.series = series.clone()
@@ -44,7 +44,7 @@ class Column(Keyed):
 
 
 class Labels(NamedTuple):
-    """What a Series or DataFrame is besides its columns."""
+    """The structure of a Series or DataFrame: all but the numbers in its columns."""
 
     kind: str
     height: int
@@ -68,7 +68,7 @@ def _labels(x: Any) -> Labels:
 
 
 def taken_apart(x: Any) -> tuple[list[Any], Any]:
-    """The numbers of the columns, and all else."""
+    """The leaves of an object, the numbers of its columns, and its labels."""
     if isinstance(x, _StandIn):
         return list(x._branches), x._labels.key
     return [*map(_numbers, x.get_columns() if type(x) is _FRAME else [x])], _labels(x).key
@@ -86,7 +86,7 @@ def _numbers(series: Any) -> Any:
 
 
 def put_together(key: Any, branches: Sequence[Any]) -> Any:
-    """Polars' object of arrays; else what stands for it."""
+    """Polars' object if the leaves are arrays; else a proxy."""
     labels = Labels(*key)
     if branches and all(x is None for x in branches):
         return None  # cotangents of integers
@@ -122,7 +122,7 @@ def _stood_in(x: Any) -> Any:
     return _stand_in(Labels(*key), branches)
 
 
-# ---- what is done twice
+# ---- operations that are computed twice
 
 
 def _refused(what: str) -> Exception:
@@ -130,7 +130,7 @@ def _refused(what: str) -> Exception:
 
 
 def _plain(x: Any) -> Any:
-    """What a trace sees, in the place of what it follows."""
+    """x with the present values in place of traced ones."""
     if isinstance(x, _StandIn):
         return _built(x._labels, [*map(value_of, x._branches)])
     if isinstance(x, (list, tuple)):
@@ -139,7 +139,7 @@ def _plain(x: Any) -> Any:
 
 
 def _array(x: Any) -> Any:
-    """What a Series or DataFrame is to NumPy."""
+    """x with the arrays of Series and DataFrames."""
     if isinstance(x, _StandIn):
         return x._array()
     if isinstance(x, (list, tuple)):
@@ -150,7 +150,8 @@ def _array(x: Any) -> Any:
 def _twice(
     what: str, ask: Callable[..., Any], of_arrays: Callable[..., Any], *args: Any, **named: Any
 ) -> Any:
-    """What Polars' answer is of traced arrays; refused where NumPy's is another one."""
+    """The result of an operation for traced arrays, in Polars' form. Refused if NumPy's values
+    differ from Polars'."""
     if any(_is_series(x) and not isinstance(x, _StandIn) for x in (*args, *named.values())):
         raise refusal(
             f"a Series that isn't traced meets one that is{at_line()}. Pass it, too, or take its "
@@ -210,7 +211,7 @@ def _operator(name: str, reflected: bool = False) -> Any:
 
 
 def _parameter(x: Any) -> Any:
-    """A traced integer as one of Python's, which is guarded."""
+    """A traced integer as a Python integer, which is guarded."""
     found = as_parameter(x)
     return found.item() if isinstance(x, Tracer) and np.ndim(found) == 0 else found
 
@@ -227,7 +228,7 @@ def _method(name: str, of_array: Callable[..., Any]) -> Any:
 
 
 def _refusing(kind: str, name: str) -> Any:
-    """What is found where something of Polars' isn't followed."""
+    """The attribute that refuses a method or property of Polars."""
 
     @unobserved
     def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -238,7 +239,7 @@ def _refusing(kind: str, name: str) -> Any:
 
 
 class _StandIn:
-    """What stands for a Series or DataFrame, with traced values for its numbers."""
+    """The base of proxies of Series and DataFrames, which hold traced values for the numbers."""
 
     _answers_first = True  # traced arrays leave NumPy's functions to what is here
     _labels_first = True
@@ -302,7 +303,7 @@ class _StandIn:
 
 
 class TracedSeries(_StandIn, _SERIES):
-    """What stands for a Series."""
+    """The proxy of a Series."""
 
     name = property(lambda self: self._labels.names[0])
     dtype = property(lambda self: _plain(self).dtype)
@@ -334,7 +335,7 @@ class TracedSeries(_StandIn, _SERIES):
 
     @unobserved
     def to_list(self) -> list[Any]:
-        """The entries, as numbers of Python's."""
+        """The entries as a list of numbers."""
         x = self._branches[0]
         return x.series.to_list() if isinstance(x, Column) else [number.item() for number in x]
 
@@ -346,7 +347,7 @@ class TracedSeries(_StandIn, _SERIES):
 
 
 class TracedFrame(_StandIn, _FRAME):
-    """What stands for a DataFrame."""
+    """The proxy of a DataFrame."""
 
     columns = property(lambda self: list(self._labels.names))
     dtypes = property(lambda self: _plain(self).dtypes)
@@ -363,7 +364,7 @@ class TracedFrame(_StandIn, _FRAME):
         return _stand_in(Labels("Series", self.height, (name,)), [self._branches[place]])
 
     def _of(self, columns: Sequence[Any]) -> Any:
-        """A DataFrame of these, whose labels are those that Polars gives it."""
+        """A DataFrame of these columns, with the labels that Polars computes."""
         labels = _labels(pl.DataFrame([*map(_plain, columns)]))
         return _stand_in(labels, [x._branches[0] for x in columns])
 
@@ -397,12 +398,12 @@ class TracedFrame(_StandIn, _FRAME):
 
     @unobserved
     def select(self, *names: Any) -> Any:
-        """Columns by names, and Series."""
+        """The columns with these names, and the given Series."""
         return self._of(self._asked("select", names, {}))
 
     @unobserved
     def with_columns(self, *columns: Any, **named: Any) -> Any:
-        """More columns, or others of these names."""
+        """The DataFrame with added or replaced columns."""
         found = self._asked("with_columns", columns, named)
         new = {name: self._column(name) for name in self.columns} | {x.name: x for x in found}
         self._of(found)  # an error for one name twice
@@ -439,7 +440,7 @@ def key_of(cls: type, key: Any) -> Any:
 
 
 def names_of(key: Any) -> list[str]:
-    """What messages call the branches."""
+    """The names of the leaves in messages."""
     labels = Labels(*key)
     return [""] if labels.kind == "Series" else list(labels.names)
 
@@ -449,7 +450,7 @@ for _kind in (TracedSeries, TracedFrame):
 
 
 def how(cls: type) -> Functions | None:
-    """How a class of Polars' is a tree."""
+    """The tree functions of one of Polars' classes; None for other classes."""
     if cls not in (_SERIES, _FRAME):
         return None
     return Functions(taken_apart, put_together, key_of, names_of, _stood_in)

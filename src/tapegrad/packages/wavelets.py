@@ -1,4 +1,4 @@
-"""PyWavelets' transforms, which are convolutions of signals that go on beyond their ends."""
+"""PyWavelets' transforms: convolutions of signals that are extended beyond their ends."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NUMPYS = {
 
 
 def _filtered(x: Any, places: Any, weights: Any) -> Any:
-    """The sums of the entries at some places, a row for each result, by weights."""
+    """The weighted sums of the entries at `places`, which has a row for each result."""
     return x[..., places] @ np.asarray(weights, x.dtype)
 
 
 def _going_on(x: Any, more: int, mode: Any) -> Any:
-    """A signal that goes on so far beyond both ends."""
+    """A signal extended by `more` entries beyond both ends."""
     size, name = x.shape[-1], _MODES[mode]
     at = np.arange(-more, size + more)
     if name == "antisymmetric":
@@ -71,7 +71,7 @@ def _whole(low: Any, high: Any, wavelet: Any, mode: Any) -> Any:
 
 
 def _spread(x: Any) -> Any:
-    """With zeros in between."""
+    """The entries with zeros in between."""
     return np.stack([x, np.zeros_like(x)], -1).reshape(*x.shape[:-1], 2 * x.shape[-1])
 
 
@@ -99,7 +99,8 @@ def _idwt_along(coefs_a: Any, coefs_d: Any, wavelet: Any, mode: Any, axis: int =
 def _swt(
     data: Any, wavelet: Any, level: int, start_level: int, axis: int = 0, trim_approx: bool = False
 ) -> Any:
-    """Of signals that repeat themselves, at each level with twice the steps between entries."""
+    """The stationary transform of periodic signals: at each level the step between entries
+    doubles."""
     held(wavelet, "dec_lo", "dec_hi")
     size, width = data.shape[axis], wavelet.dec_len
     low, found = np.moveaxis(data, axis, -1), []
@@ -113,7 +114,7 @@ def _swt(
 
 
 def _downcoef(do_dec_a: bool, data: Any, wavelet: Any, mode: Any, level: int) -> Any:
-    """One part of the last level, of the low ones of those before."""
+    """One part of the last level, computed from the approximations of the levels before."""
     held(wavelet, "dec_lo", "dec_hi")
     _check_level(level)
     for _ in range(level - 1):
@@ -122,7 +123,7 @@ def _downcoef(do_dec_a: bool, data: Any, wavelet: Any, mode: Any, level: int) ->
 
 
 def _upcoef(do_rec_a: bool, coeffs: Any, wavelet: Any, level: int, take: int) -> Any:
-    """What one part alone stands for, all of it or what is in the middle."""
+    """The reconstruction from one part alone: all of it, or `take` entries in the middle."""
     held(wavelet, "rec_lo", "rec_hi")
     if take < 0:
         raise OverflowError("can't convert negative value to size_t")

@@ -1,11 +1,12 @@
 """SciPy's functions, traced under their own names.
 
-SciPy makes plain arrays of what it is passed, so a traced program's calls of its functions are
-answered by ours, as calls of `np.zeros` are (`observe/answers/answers.py`). There is a module here
-for each of SciPy's, and it is loaded once a program has imported that. A function is declared once
-(`extending/declaring.py`): what it is called, which parameters it follows, and what it comes to, in
-terms of primitives and of NumPy's functions. What isn't declared is refused by its name
-(`refusing.py`). All of it stands on `tapegrad.extending`, as another library's may.
+SciPy converts its arguments to plain arrays. So calls of its functions in a traced program are
+answered by functions of ours, as calls of `np.zeros` are (`observe/answers/answers.py`). There is
+a module here for each module of SciPy. It is loaded once a program has imported SciPy's. A
+function is declared once (`extending/declaring.py`), with its name, its traceable parameters and
+its answer, which is written in primitives and NumPy functions. Functions that aren't declared are
+refused by name (`refusing.py`). All of this uses only `tapegrad.extending`, as another library
+could.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ for _home in HOMES:
 
 
 def _adopted(cls: type) -> Any:
-    """How a class of SciPy's is a tree: those of sparse matrices are."""
+    """The tree functions of one of SciPy's classes, for sparse matrices; None for other classes."""
     if not cls.__module__.startswith("scipy.sparse") or "scipy.sparse" not in sys.modules:
         return None
     return load((f"{__name__}.sparse.trees",)).how(cls)

@@ -1,7 +1,5 @@
-"""Functions of SciPy's that each call of a program calls anew, as they have no derivative: ranks,
-which points are near, in which triangle a point is. Small changes of what they are passed leave
-what they return as it is.
-"""
+"""Functions of SciPy's that are called again at each call, since they are piecewise constant and
+have no derivative: ranks, nearest points, the triangle that contains a point."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _ARRAYS = (Tracer, np.ndarray, np.number, float)
 
 
 def each(f: Any, found: Any) -> Any:
-    """`f` of a result of SciPy's, or of each of the arrays that it has."""
+    """`f` of a result of SciPy's, or of each array in a result with several."""
     if not (isinstance(found, tuple) or hasattr(found, "statistic")):
         return f(found)
     if isinstance(found, tuple):
@@ -43,7 +41,7 @@ def _arrays(found: Any) -> list[Any]:
 
 
 def _computed(function: Any, args: Any, kwargs: Any) -> tuple[list[Any], Callable[..., Any]]:
-    """The operands among some arguments, and the function of their values."""
+    """The operands among the arguments, and the function of their values."""
     leaves, structure = flatten((args, kwargs))
     on_tape = list(map(is_operand, leaves))
     operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
@@ -59,8 +57,8 @@ def _computed(function: Any, args: Any, kwargs: Any) -> tuple[list[Any], Callabl
 
 
 def constant(label: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What it returns, arrays whose shapes aren't those of other calls by their values; it is
-    computed anew at each call, and its derivative is 0."""
+    """The result of `function`, computed again at each call, with derivative 0. It consists of
+    arrays whose shapes must not depend on the values."""
     operands, computed = _computed(function, args, kwargs)
     plain = computed(values_of(operands))
     if not any_traced(operands):
@@ -81,13 +79,13 @@ def constant(label: str, function: Callable[..., Any], *args: Any, **kwargs: Any
 
 
 def rows(x: Any, at: Any) -> Any:
-    """The rows of these numbers, which another call may find to be others."""
+    """The rows with these numbers, which may differ between calls."""
     return (as_tracer(x, at) if any_traced([at]) else x)[at]
 
 
 def decided(label: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What it returns, as it is: lists, sets and arrays of integers. That later calls come to the
-    same is guarded."""
+    """The result of `function` as plain Python and NumPy objects: lists, sets and arrays of
+    integers. It is guarded: later calls must have the same result."""
     operands, computed = _computed(function, args, kwargs)
     plain = computed(values_of(operands))
     if not any_traced(operands):
@@ -108,7 +106,7 @@ def decided(label: str, function: Callable[..., Any], *args: Any, **kwargs: Any)
 
 
 def _digest(x: Any) -> np.int64:
-    """A number for what a function has returned."""
+    """A hash of a function's result."""
     return np.frombuffer(blake2b(_text(x).encode(), digest_size=8).digest(), np.int64)[0]
 
 
@@ -121,7 +119,7 @@ def _text(x: Any) -> str:
 
 
 def remembering(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`make` of an array, which isn't called again while that holds the same."""
+    """A version of `make` that remembers its last argument, an array, and the result."""
     last: list[tuple[Any, Any]] = []
 
     def made(x: Any) -> Any:

@@ -1,8 +1,8 @@
 """SciPy's own Python code, run on traced arrays.
 
-Where a function of SciPy's is Python in terms of NumPy's functions, and of such as are answered,
-its own code is the declaration (`tracing/frontend/calling/borrowing.py`). Where SciPy asks which
-library an array is of, it is NumPy.
+If a function of SciPy's is written in Python, with NumPy functions and other functions that are
+answered, its own code is the declaration (`tracing/frontend/calling/borrowing.py`). Where SciPy
+queries the array namespace, it gets NumPy.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from tapegrad.extending.runs import accepted, borrowing
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:
-    """Declare that SciPy's own code answers calls of these functions of a module, with traced
-    values among their arguments; with what they are `decorated` with, if that is to run, too.
-    `lists` are the parameters whose lists aren't arrays. A parameter of which it takes a plain
-    number is guarded."""
+    """Declare that SciPy's own code answers calls of these functions with traced arguments.
+
+    `decorated`: run its decorators too. `lists` names the parameters whose lists aren't arrays. A
+    parameter that SciPy converts to a plain number is guarded.
+    """
     borrowing.know(_of_the_library())
     module = importlib.import_module(home)
     for name in names.split():
@@ -44,7 +45,8 @@ def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> N
 
 
 def kernels(module: str, answers: dict[str, Any]) -> None:
-    """What stands in SciPy's own code for functions in C of one of its modules."""
+    """Declare the replacements of C functions that SciPy's own code calls from one of its
+    modules."""
     try:
         home = importlib.import_module(module)
     except ImportError:  # it has them elsewhere: without them borrowed code refuses tracers
@@ -59,8 +61,8 @@ def kernels(module: str, answers: dict[str, Any]) -> None:
 
 
 def borrow_classes(module: str, names: str) -> list[type]:
-    """Say that SciPy's own code may make objects of these classes, of traced values, and call their
-    methods; the classes that this SciPy has."""
+    """Declare that SciPy's own code may make objects of these classes from traced values, and call
+    their methods. Returns the classes that this version of SciPy has."""
     home = importlib.import_module(module)
     found = [getattr(home, name) for name in names.split() if hasattr(home, name)]
     borrowing.know_classes(*[x for kind in found for x in kind.__mro__ if _is_theirs(x)])
@@ -74,8 +76,8 @@ def _is_theirs(kind: type) -> bool:
 
 
 def borrow_objects(home: str, names: str, methods: str = "__call__") -> None:
-    """Declare that SciPy's own code makes objects of these classes, of traced values, and runs
-    these methods of objects that were made of plain ones, and are passed traced ones."""
+    """Declare that SciPy's own code makes objects of these classes from traced values. It also
+    runs these methods on objects of plain values that are passed traced arguments."""
     for kind in borrow_classes(home, names):
         shown = f"{home}.{kind.__name__}"
         made = _accepting(kind, borrowing.borrowed(kind, kind), shown)
@@ -105,7 +107,7 @@ def _accepting(kind: type, own: Any, shown: str) -> Any:
 
 
 def converting(module: str, names: str) -> None:
-    """In the code of these functions, calls of `float` leave a traced number traced."""
+    """Declare that `float` leaves a traced number traced in the code of these functions."""
     home = importlib.import_module(module)
     found = [inspect.unwrap(getattr(home, name)) for name in names.split() if hasattr(home, name)]
     borrowing.know_converting(*found)
@@ -120,7 +122,7 @@ def _of_traced(original: Any, answer: Any) -> Any:
 
 
 def _of_the_library() -> dict[Any, Any]:
-    """What stands for the functions by which SciPy asks which library an array is of."""
+    """The replacements of the functions by which SciPy queries the array namespace."""
     found: dict[Any, Any] = {}
     try:
         library = importlib.import_module("scipy._lib._array_api")

@@ -1,13 +1,14 @@
-"""Functions of the user's that SciPy's solvers call.
+"""Functions of the user that SciPy's solvers call.
 
-SciPy calls them on plain numbers, also where they have traced values at hand. So such a function is
-traced by itself, as one of its arguments and of all that it reaches besides. It is evaluated by
-playing its tape; where a guard on that doesn't hold, it takes another way there, and is traced
-anew. So there are as many tapes of it as ways that it took: what it is at later calls, and what is
-differentiated, is one tape that has all ways, and chooses. Where none of them is right, the program
-that calls the solver is traced anew.
+SciPy calls them with plain numbers, even if they read traced values. So a callback is traced
+separately, as a function of SciPy's arguments and of all values that it reads. It is evaluated by
+playing its tape. If a guard of that tape fails, the callback takes another branch there and is
+traced again: there is one tape for each path through its branches. Later calls and derivatives use
+a single tape that contains all paths and chooses between them. If no path fits, the program that
+calls the solver is traced again.
 
-Names: `xs` what SciPy passes; `p` what the function reaches besides, which are operands.
+Names: `xs` SciPy's arguments; `p` the values that the function reads besides, which are operands;
+a *way* is one path through the function's branches.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ MOST = 16  # ways that a function may take
 
 
 class Other(Exception):
-    """A function takes a way that it hasn't been traced on."""
+    """A callback takes a path that hasn't been traced."""
 
 
 def values_of(xs: Sequence[Any]) -> list[Any]:
-    """The values of operands; an error where only types are known."""
+    """The values of operands. Refused where only types are known."""
     found = [plain_value(x) for x in xs]
     if any(x is None for x in found):
         raise refusal(
@@ -70,8 +71,8 @@ def values_of(xs: Sequence[Any]) -> list[Any]:
 
 
 class Callback:
-    """A function of the user's, which is called on arguments like `xs`; one of several `parts`
-    returns a tuple of so many arrays."""
+    """A function of the user that is called with arguments like `xs`. With `parts` above 1 it
+    returns a tuple of that many arrays."""
 
     def __init__(self, f: Callable[..., Any], xs: Sequence[Any], parts: int = 1) -> None:
         self.f, self.parts = f, parts
@@ -85,12 +86,12 @@ class Callback:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what it returns first."""
+        """The shape of the first result."""
         return self.ways[0].tape.outputs[0].shape
 
     @property
     def is_traced(self) -> bool:
-        """Whether it reaches traced values."""
+        """Whether the function reads traced values."""
         return any(isinstance(x, Tracer) for x in self.p)
 
     def _trace(self, xs: Sequence[Any]) -> Traced:
@@ -118,7 +119,7 @@ class Callback:
         names = [f"x{k}" for k in range(len(xs))]
         marks = marks_of(traces_under_way())
         traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
-        # What it remembers for good is there by now.
+        # By now all caches that the function fills are filled.
         reached = Reached(self.f)
         again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
         changed = reached.changed()
@@ -157,7 +158,7 @@ class Callback:
         return values_of(self.p)
 
     def __call__(self, *xs: Any) -> Any:
-        """What the function returns: an array or number, or a tuple of these."""
+        """The function's result: an array or number, or a tuple of these."""
         xs = tuple(self.fitting(xs))
         for way, places in zip(self._played, self._places, strict=True):
             found = way(*xs, *[self.values[k] for k in places])
@@ -168,13 +169,13 @@ class Callback:
         return self(*xs)
 
     def slopes(self, *xs: Any) -> np.ndarray:
-        """The derivatives of a scalar by all traced values that it reaches."""
+        """The derivatives of a scalar result along all traced values that the function reads."""
         values = [*map(plain_value, self.fitting(xs)), *self.values]
         return joined(METHODS["run"](self.pulled, values)) if self.wrt else np.zeros(0)
 
     def many(self, xs: np.ndarray, count: int) -> np.ndarray:
-        """For each of these arguments, some times `count`, a row of what it returns first and of
-        its slopes."""
+        """For each argument a row with the first result and its slopes. The number of arguments is
+        a multiple of `count`."""
         try:
             many = _many(self.tape, self.wrt, count)
             run = guarded(many.tape)
@@ -189,18 +190,18 @@ class Callback:
 
     @property
     def wrt(self) -> tuple[int, ...]:
-        """Which arguments of the tape these values are."""
+        """The inputs of the tape that are traced values of float dtype."""
         reached = enumerate(self.p, len(self.xs))
         return tuple([k for k, x in reached if isinstance(x, Tracer) and x.dtype.kind == "f"])
 
     @cached_property
     def pulled(self) -> Tape:
-        """The tape of these."""
+        """The tape of the derivatives along `wrt`."""
         return _pulled(self.tape, self.wrt)
 
     def applied(self, *xs: Any, p: Sequence[Any] | None = None) -> Any:
-        """What the function returns for tracers, on their tape. It isn't called: all ways that it
-        takes are known. What it reaches besides is passed as `p`, if that is given."""
+        """The function applied to tracers, on their tape. The function isn't called: all its paths
+        are known. `p`, if given, replaces the values that it reads."""
         xs = tuple([x if isinstance(x, Tracer) else np.asarray(x, float)[()] for x in xs])
         reached = self.p if p is None else p
         operands = [*xs, *reached]
@@ -217,21 +218,22 @@ class Callback:
             return record(trace, CallTape(self.tape), [*xs, *self.p])
 
     def fitting(self, xs: Sequence[Any]) -> list[Any]:
-        """What SciPy passes, as the tapes take it."""
+        """SciPy's arguments, converted to the types of the tapes' inputs."""
         return fitting(xs, [v.aval for v in self.ways[0].tape.inputs[: len(self.xs)]], self.name)
 
     @cached_property
     def may_jump(self) -> bool:
-        """Whether a step of it, such as a comparison, hangs on an argument and on a traced value
-        both, or on a state, which is a second argument: so where that lies moves with a value."""
+        """Whether a step function in it, such as a comparison, depends on an argument and also on
+        a traced value or on a state (a second argument). Then the place of the jump moves with
+        that value."""
         xs = range(len(self.xs))
         return may_step(self.tape, xs, [*xs[1:], *self.wrt])
 
-    # ---- all ways as one tape
+    # ---- all paths as one tape
 
     @cached_property
     def tape(self) -> Tape:
-        """The function as one tape, of `xs` and all that is reached."""
+        """The function as one tape, of `xs` and of all values that it reads."""
         builder = Builder(self.name)
         first = self.ways[0].tape
         xs = [builder.input(v.aval, f"x{k}") for k, v in enumerate(first.inputs[: len(self.xs)])]
@@ -256,7 +258,7 @@ class Callback:
 
 @remembered
 def _pulled(tape: Tape, wrt: tuple[int, ...]) -> Tape:
-    """The derivatives of a scalar by these inputs."""
+    """The tape of the derivatives of a scalar along these inputs."""
     out = tape.outputs[0]
     pulled = METHODS["pulled"](replace(tape, outputs=(out,), output_names=()), wrt)
     builder = Builder(tape.name)
@@ -266,7 +268,8 @@ def _pulled(tape: Tape, wrt: tuple[int, ...]) -> Tape:
 
 
 def may_step(tape: Tape, xs: Collection[int], moving: Collection[int]) -> bool:
-    """Whether a step of a tape hangs on one of the inputs `xs` and on one of those `moving`."""
+    """Whether a step function of a tape depends on one of the inputs `xs` and on one of
+    `moving`."""
     return _steps(tape, [(k in xs, k in moving) for k in range(len(tape.inputs))])[0]
 
 
@@ -275,8 +278,8 @@ _MODULO = (ew.mod, ew.fmod)  # which jump, and have slopes
 
 
 def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
-    """Whether a step is made of operands that hang on both, given what the inputs hang on; and what
-    the outputs do."""
+    """Whether a step function depends on both kinds of inputs, given the kinds of each input; and
+    the kinds that each output depends on."""
     known: dict[Any, _Kind] = dict(zip(tape.inputs, kinds, strict=True))
     found = False
     for call in tape.calls:
@@ -304,7 +307,7 @@ def _is_step(primitive: Any) -> bool:
 
 
 def _has_steps(tape: Tape) -> bool:
-    """Whether there are some among the calls that the outputs hang on."""
+    """Whether the outputs or guards depend on a step function."""
     needed = {x for x in (*tape.outputs, *[g.operand for g in tape.guards]) if isinstance(x, Var)}
     for call in reversed(tape.calls):
         if needed.isdisjoint(call.outs):
@@ -316,12 +319,12 @@ def _has_steps(tape: Tape) -> bool:
 
 
 def joined(parts: Sequence[Any]) -> np.ndarray:
-    """The elements of arrays as those of one."""
+    """The elements of all arrays in one vector."""
     return np.concatenate([np.zeros(0), *[np.reshape(x, -1) for x in parts]])
 
 
 def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
-    """Arguments with these types."""
+    """The arguments, converted to these types."""
     found: list[Any] = []
     for x, aval in zip(xs, avals, strict=True):
         if np.iscomplexobj(x):
@@ -342,8 +345,9 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
 
 
 def _lean(avals: Sequence[Aval], is_one: bool) -> Callable[..., Any]:
-    """What makes the function that SciPy calls of one of arguments with these types: nearly all
-    that it passes have them, and are looked at and passed on in the fewest steps of Python's."""
+    """A function that makes the callable for SciPy, for arguments of these types. Nearly all
+    arguments of SciPy have exactly these types, so they are checked and passed on in as few Python
+    steps as possible."""
     names = [f"x{k}" for k in range(len(avals))]
     others = []
     for x, v in zip(names, avals, strict=True):
@@ -365,7 +369,7 @@ def _lean(avals: Sequence[Aval], is_one: bool) -> Callable[..., Any]:
 
 
 def as_floats(x: Any) -> Any:
-    """A part of what a function of the user's returns."""
+    """One part of the result of a user's function, as floats."""
     if not has_traced(x):
         return plain_floats(x)
     x = stacked(x)
@@ -375,7 +379,7 @@ def as_floats(x: Any) -> Any:
 
 
 def plain_floats(x: Any) -> np.ndarray:
-    """A new array of floats; NumPy would leave out imaginary parts."""
+    """A new array of floats. Complex numbers are an error; NumPy would drop the imaginary parts."""
     if np.iscomplexobj(x):
         raise _complex()
     return np.array(x, float)
@@ -401,7 +405,7 @@ def _result(found: Sequence[Any]) -> Any:
 
 
 def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
-    """Whether the guards of a tape hold."""
+    """Whether the guards of a tape hold, as an operand."""
     holds: Any = Literal(np.True_)
     if not tape.guards:
         return holds
@@ -414,7 +418,7 @@ def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
 
 
 class Many:
-    """A callback of one number, at `count` of them at once: what it returns first, and slopes."""
+    """A callback of one number, batched over `count` numbers: its first result and slopes."""
 
     def __init__(self, tape: Tape, wrt: tuple[int, ...], count: int) -> None:
         self.count = count
@@ -444,8 +448,8 @@ def _many(tape: Tape, wrt: tuple[int, ...], count: int) -> Many:
 
 
 class Runner:
-    """A callback's tape as later calls run it: played, and compiled where that pays. Its slopes
-    are another one."""
+    """A callback's tape as later calls run it: played, and compiled where that is worth while. Its
+    slopes are a second `Runner`."""
 
     def __init__(self, callback: Callback, slopes: bool = False) -> None:
         tape = callback.pulled if slopes else callback.tape
@@ -460,7 +464,7 @@ class Runner:
         return Runner(self.callback, slopes=True)
 
     def many(self, xs: np.ndarray, count: int, p: Sequence[Any]) -> np.ndarray:
-        """`Callback.many`, at values p."""
+        """`Callback.many`, at the values p."""
         many = _many(self.callback.tape, self.callback.wrt, count)
         run = often(many.tape, f"rows of {self.name}").on([plain_value(x) for x in p])
         try:
@@ -469,7 +473,7 @@ class Runner:
             raise Other from None
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
-        """The function of what SciPy passes; `Other` where none of its ways is right."""
+        """The callable for SciPy, at the values p. It raises `Other` where no traced path fits."""
         values = [plain_value(x) for x in p]
         f = self.made(
             self.run.on(values), lambda *xs: fitting(xs, self.avals, self.name), Broken, Other

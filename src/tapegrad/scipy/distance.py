@@ -1,8 +1,9 @@
-"""What answers the functions of scipy.spatial.distance.
+"""Traceable versions of scipy.spatial.distance.
 
-A metric is declared once, along the last axis of arrays that broadcast: between two vectors, all
-rows of two matrices, and all pairs of rows of one. So differences are formed in the loop that sums
-them up. Where a distance is 0 its gradient is 0, as that of a norm at the origin is.
+A metric is declared once, along the last axis of arrays that broadcast: it serves two vectors, all
+rows of two matrices, and all pairs of rows of one matrix. So differences are computed inside of
+the loop that sums them. Where a distance is 0, its gradient is 0, like that of a norm at the
+origin.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ REFUSED = {
 
 
 def _checked(w: Any) -> Any:
-    """Weights, which SciPy takes if none is negative."""
+    """The weights. Raises ValueError if one is negative, as SciPy does."""
     raise_if(np.any(w < 0), "Input weights should be all non-negative", ValueError)
     return w
 
@@ -46,7 +47,7 @@ def _times(w: Any, x: Any) -> Any:
 
 
 def _root(x: Any) -> Any:
-    """The root of what isn't negative, with derivative 0 at 0."""
+    """The square root of a nonnegative number, with derivative 0 at 0."""
     nothing = x == 0
     return np.where(nothing, x, np.sqrt(np.where(nothing, 1, x)))
 
@@ -125,7 +126,8 @@ def _correlation(x: Any, y: Any, w: Any = None, centered: Any = True) -> Any:
         )
     of = [np.sum(a * _times(w, b), axis=-1) for a, b in ((x, y), (x, x), (y, y))]
     found = 1.0 - of[0] / np.sqrt(of[1] * of[2])
-    # What is outside by rounding is moved to the end, which has nothing to do with the derivative.
+    # A result that rounding moves out of the range is clipped; the derivative ignores the
+    # clipping.
     return Known()(np.clip(found, 0.0, 2.0), found)
 
 
@@ -152,7 +154,8 @@ def _jensenshannon(x: Any, y: Any, base: Any = None) -> Any:
 
 
 def _divergence(x: Any, y: Any, base: Any, axis: Any, keepdims: Any) -> Any:
-    """The root of half of sum(x log(x / m) + y log(y / m)), of distributions and their mean m."""
+    """The root of half of sum(x log(x / m) + y log(y / m)), for the normalized x and y and their
+    mean m."""
     x, y = (z / np.sum(z, axis, keepdims=True) for z in (x, y))
     m = (x + y) / 2.0
     sums = [np.sum(_relative_entropy(z, m), axis, keepdims=keepdims) for z in (x, y)]
@@ -188,7 +191,8 @@ _BY_NAME = {name: metric for names, metric in _METRICS.items() for name in names
 
 
 def _on_tape(x: Any, *others: Any) -> Any:
-    """An array on the tape, so that what is computed of it alone is, too; a number as it is."""
+    """An array on the tape of `others`, so that values computed from it alone are recorded, too. A
+    number stays as it is."""
     x = np.asarray(x) if isinstance(x, (list, tuple)) else x
     return as_tracer(x, *others) if np.ndim(x) else x
 
@@ -222,7 +226,7 @@ for _names, _metric in _METRICS.items():
 
 @answers()
 def jensenshannon(p: Any, q: Any, base: Any = None, axis: Any = 0, keepdims: bool = False) -> Any:
-    """The distance of distributions along an axis."""
+    """The Jensen-Shannon distance of distributions along an axis."""
     p, q = _on_tape(p, q, base), _on_tape(q, p, base)
     return _divergence(p, q, base, axis, keepdims)
 
@@ -231,7 +235,8 @@ def jensenshannon(p: Any, q: Any, base: Any = None, axis: Any = 0, keepdims: boo
 
 
 def _between(x: Any, y: Any, metric: Any, whole: Any, given: dict[str, Any]) -> Any:
-    """The distances of rows of x and y, which broadcast; `whole` has all of them."""
+    """The distances of the rows of x and y, which broadcast. `whole` contains all rows, for
+    metrics that use their variances."""
     found = _BY_NAME.get(metric.lower())
     if found is None:
         raise refusal(
@@ -264,7 +269,7 @@ def _rows(x: Any, *others: Any) -> Any:
 
 
 def _callable(metric: Any, pairs: Any, x: Any, y: Any, given: dict[str, Any]) -> Any:
-    """By a function of the user's, pair by pair."""
+    """The distances by a user's function, pair by pair."""
     with observed():
         found = [metric(x[i], y[j], **given) for i, j in pairs]
     return (
@@ -273,7 +278,7 @@ def _callable(metric: Any, pairs: Any, x: Any, y: Any, given: dict[str, Any]) ->
 
 
 def _answers(own: Any) -> Any:
-    """Of a function to which a metric may be passed that has traced values at hand."""
+    """The answer to a function whose `metric` may be a function that reads traced values."""
     original = getattr(importlib.import_module(HOME), own.__name__)
 
     @functools.wraps(own)
@@ -290,7 +295,7 @@ def _answers(own: Any) -> Any:
 
 
 def _named(metric: Any) -> Any:
-    """The name of one of SciPy's own."""
+    """The name of a metric that is one of SciPy's own functions; else the metric itself."""
     metric = original_of(metric)
     name = getattr(metric, "__name__", "")
     own = callable(metric) and getattr(metric, "__module__", "") == HOME and name in _BY_NAME
@@ -317,7 +322,7 @@ def cdist(XA: Any, XB: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
 
 @_answers
 def pdist(X: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
-    """The distances of all pairs of rows of X, the second row below the first."""
+    """The distances of all pairs of rows of X, in the order (0, 1), (0, 2), ..., (1, 2), ..."""
     others, metric = (X, *kwargs.values()), _named(metric)
     i, j = np.triu_indices(len(X), 1)
     if not any_traced(others):
@@ -331,7 +336,8 @@ def pdist(X: Any, metric: Any = "euclidean", **kwargs: Any) -> Any:
 
 @answers(parameters="force checks")
 def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
-    """The matrix of distances of pairs, or the distances that a matrix holds above its diagonal."""
+    """The symmetric matrix from the distances of pairs, or the distances above a matrix's
+    diagonal."""
     s = X.shape
     if (force.lower(), len(s)) in (("tomatrix", 2), ("tovector", 1)) or len(s) not in (1, 2):
         raise ValueError(f"Forcing {force!r} but input X has {len(s)} axes")

@@ -1,4 +1,4 @@
-"""What answers the functions of scipy.fft."""
+"""Traceable versions of scipy.fft."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = {"fhtoffset": "a plain order and step"}
 
 
 def _sizes(x: Any, s: Any, axes: Any) -> tuple[list[int], list[int]]:
-    """How long the axes are, and which these are, as SciPy reads its arguments."""
+    """The lengths and the numbers of the axes, as SciPy reads its arguments."""
 
     def integers(given: Any) -> list[int]:
         return [operator.index(k) for k in (given if np.iterable(given) else [given])]
@@ -52,7 +52,7 @@ def _real(x: Any) -> Any:
     return x
 
 
-# ---- Fourier's
+# ---- Fourier transforms
 
 
 def _declare_one(name: str, transform: Callable[..., Any], real: bool = False) -> None:
@@ -64,7 +64,7 @@ def _declare_one(name: str, transform: Callable[..., Any], real: bool = False) -
 
 
 def _several(name: str, x: Any, s: Any, axes: Any, norm: Any) -> Any:
-    """NumPy's transform along several axes, with SciPy's lengths of them."""
+    """NumPy's transform along several axes, with the lengths as SciPy reads them."""
     given, (sizes, places) = s, _sizes(x, s, axes)
     if not places:
         if "r" in name:
@@ -76,7 +76,7 @@ def _several(name: str, x: Any, s: Any, axes: Any, norm: Any) -> Any:
 
 
 def _hfftn(x: Any, s: Any, axes: Any, norm: Any) -> Any:
-    """Of a signal whose other half is its conjugate."""
+    """The transform of a Hermitian symmetric signal."""
     return _several("irfftn", np.conjugate(x), s, axes, TURNED[fourier.norm_of(norm)])
 
 
@@ -106,7 +106,7 @@ for _name, _transform in _TRANSFORMS.items():
     _declare_several(f"{_name}n", _transform, None)
 
 
-# ---- of cosines and sines
+# ---- cosine and sine transforms
 
 
 def _transformed(
@@ -131,7 +131,7 @@ def _transformed(
 def cosines(
     name: str, x: Any, type: Any, n: Any, axis: int, norm: Any, orthogonal: Any = None
 ) -> Any:
-    """The transform along one axis, of `n` numbers."""
+    """The transform along one axis, of length `n`."""
     x = fourier.floating(x)
     axis = normalize_axis_index(axis, x.ndim)
     n = x.shape[axis] if n is None else int(n)
@@ -183,13 +183,13 @@ for _name in ("dct", "idct", "dst", "idst"):
 borrow(HOME, "fftfreq rfftfreq fftshift ifftshift")
 
 
-# ---- Hankel's
+# ---- Hankel transform
 
 
 def _hankel(a: Any, dln: Any, mu: Any, offset: Any, bias: Any, inverse: bool) -> Any:
-    """A convolution in the logarithm, by SciPy's own coefficients u of the order and the step: the
-    other way round the spectrum is divided by them (A. Hamilton, "Uncorrelated modes of the
-    non-linear power spectrum", 2000, appendix B)."""
+    """The transform as a convolution on the logarithmic scale, with SciPy's own coefficients u.
+    The inverse divides the spectrum by them (A. Hamilton, "Uncorrelated modes of the non-linear
+    power spectrum", 2000, appendix B)."""
     if any(isinstance(x, Tracer) for x in (dln, mu, offset, bias)):
         raise refusal(
             f"scipy.fft.{'i' * inverse}fht is traced in the array alone{at_line()}: pass plain "
@@ -215,11 +215,11 @@ def _hankel(a: Any, dln: Any, mu: Any, offset: Any, bias: Any, inverse: bool) ->
 
 @answers()
 def fht(a: Any, dln: Any, mu: Any, offset: Any = 0.0, bias: Any = 0.0) -> Any:
-    """Hankel's transform of numbers on a logarithmic scale."""
+    """The Hankel transform of a sequence on a logarithmic scale."""
     return _hankel(a, dln, mu, offset, bias, False)
 
 
 @answers()
 def ifht(A: Any, dln: Any, mu: Any, offset: Any = 0.0, bias: Any = 0.0) -> Any:
-    """The other way round."""
+    """The inverse Hankel transform."""
     return _hankel(A, dln, mu, offset, bias, True)

@@ -1,5 +1,5 @@
-"""What answers the functions of scipy.fftpack: those of scipy.fft, where the spectrum of real
-numbers is real numbers, and operators that multiply the spectrum."""
+"""Traceable versions of scipy.fftpack: the functions of scipy.fft, with real spectra for real
+signals, and operators that multiply the spectrum."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ for _name in ("fft", "ifft"):
     _declare_several(f"{_name}2", (-2, -1))
 
 
-# ---- the spectrum of real numbers: y0, Re y1, Im y1, Re y2, ...
+# ---- real spectra: y0, Re y1, Im y1, Re y2, ...
 
 
 @answers()
 def rfft(x: Any, n: Any = None, axis: int = -1) -> Any:
-    """The spectrum of real numbers, as real numbers."""
+    """The spectrum of a real signal, packed into real numbers."""
     x = np.moveaxis(ffts._real(fourier.floating(x)), axis, -1)
     n = x.shape[-1] if n is None else n
     y = fourier.rfft(x, n, -1, None)
@@ -59,7 +59,7 @@ def rfft(x: Any, n: Any = None, axis: int = -1) -> Any:
 
 @answers()
 def irfft(x: Any, n: Any = None, axis: int = -1) -> Any:
-    """The other way round."""
+    """The signal of a packed spectrum."""
     x = np.moveaxis(ffts._real(fourier.floating(x)), axis, -1)
     n = x.shape[-1] if n is None else operator.index(n)
     x = fourier.fitted(x, x.ndim - 1, n)
@@ -71,14 +71,14 @@ def irfft(x: Any, n: Any = None, axis: int = -1) -> Any:
 
 @answers()
 def rfftfreq(n: Any, d: Any = 1.0) -> Any:
-    """The frequencies of these."""
+    """The frequencies of a packed spectrum."""
     n = operator.index(n)
     if n < 0:
         raise ValueError(f"{n} is no length")
     return np.arange(1, n + 1) // 2 / (n * d)
 
 
-# ---- of cosines and sines; the inverse isn't scaled
+# ---- cosine and sine transforms; the inverse isn't scaled
 
 
 def _declare_cosines(name: str) -> None:
@@ -103,7 +103,7 @@ for _name in ("dct", "idct", "dst", "idst"):
     _declare_cosines(_name)
 
 
-# ---- operators on periodic sequences, which are convolutions with what they make of 1, 0, 0, ...
+# ---- operators on periodic sequences: convolutions with their response to 1, 0, 0, ...
 
 
 def _declare_operator(name: str, original: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""SciPy's modules that are followed, and the modules here that declare what answers them."""
+"""SciPy's modules with traceable functions, and the modules here that declare these."""
 
 HOMES = {
     "scipy.special": "special",

@@ -1,10 +1,9 @@
-"""Calls of SciPy's solvers, as a tape has them.
+"""Calls of SciPy's solvers on a tape.
 
-NumPy's side of a compiled program calls SciPy's own solver anew at each call, with the numbers of
-then, and so its result is SciPy's own. What the solver finds is defined by an equation, and that is
-what is differentiated (`primitives/implicit.py`). A call at which the solver raises an error, or
-doesn't come to an end as it did when it was traced, is traced anew: so the error is raised in the
-user's line.
+The NumPy part of a compiled program calls SciPy's solver again at each call, with the values of
+that call, so the result is SciPy's own. The result is defined by an equation, which is
+differentiated (`primitives/implicit.py`). If the solver raises an error, or its status differs
+from the traced one, the program is traced again: so the error is raised in the user's line.
 """
 
 from __future__ import annotations
@@ -54,7 +53,8 @@ Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """What runs in this context isn't followed, but for what `observed` says is the user's."""
+    """A context in which nothing is traced, except for calls that `observed` marks as the
+    user's."""
     follower, here = sys.gettrace(), following.observer
     if here is None or follower is not here.follower:
         yield
@@ -67,8 +67,8 @@ def aside() -> Iterator[None]:
 
 
 class Outside:
-    """A call of a solver. `solver(fs, values)` takes functions and plain values, and returns arrays
-    and numbers, of which the last says how it has ended: an integer, which is guarded."""
+    """A call of a solver. `solver(fs, values)` takes functions and plain values and returns arrays
+    and numbers. The last one is the solver's status: an integer, which is guarded."""
 
     def __init__(
         self,
@@ -80,9 +80,12 @@ class Outside:
         at: Sequence[int] = (),
         draws: bool = False,
     ) -> None:
-        """The values are those of `lead`, of which the result doesn't depend, and `given`. Where
-        the first result is, the callbacks numbered in `at` are known; those of several arguments
-        take further results. One that draws random numbers can't be called again in vain."""
+        """The values are those of `lead`, on which the result doesn't depend, and of `given`.
+
+        The callbacks numbered in `at` are evaluated at the first result while tracing, so that
+        their branches there are known; callbacks of several arguments take further results. A
+        solver that `draws` random numbers isn't called again only to repeat a result.
+        """
         self.label, self.solver, self.callbacks = label, solver, callbacks
         self.lead, self.given = list(map(operand, lead)), list(map(operand, given))
         self.at, self.repeatable = at, not draws
@@ -109,12 +112,12 @@ class Outside:
 
     @property
     def state(self) -> int:
-        """How it has ended."""
+        """The solver's status."""
         return int(self.values[-1])
 
     @property
     def p(self) -> list[Any]:
-        """What the callbacks reach."""
+        """The values that the callbacks read."""
         return [x for c in self.callbacks for x in c.p]
 
     def rule(
@@ -124,9 +127,12 @@ class Outside:
         solve: Any = None,
         is_sparse: bool = False,
     ) -> Implicit:
-        """The rule by F(x, further results, given, p) = 0: `write(equations, x, ...)` returns F.
-        Linear systems are solved by `solve`, if there is one. `is_sparse`: F_x has few entries, if
-        it is what it is expected to be."""
+        """The implicit rule by F(x, further results, given, p) = 0: `write(equations, x, ...)`
+        returns F.
+
+        Linear systems are solved by `solve` if it isn't None. `is_sparse`: try whether F_x has few
+        entries.
+        """
         equations = Equations(self.label, self.callbacks)
         builder = equations.builder
         xs = [builder.input(Aval(np.shape(x), x.dtype)) for x in self.values[: 1 + further]]
@@ -145,7 +151,7 @@ class Outside:
         return Implicit(tape, further, len(self.lead), products=colouring.count)
 
     def record(self, rule: Any = None, why: str = "", visible: int = 1) -> list[Any]:
-        """The results, recorded, but for how it has ended."""
+        """The recorded results without the status."""
         runners = [Runner(c) for c in self.callbacks]
         ends = [len(c.p) for c in self.callbacks]
         types = tuple([Aval(x.shape, x.dtype) for x in self.values])
@@ -184,18 +190,18 @@ class Outside:
         return found[:-1]
 
     def own(self, x: Any, k: int = 0) -> Any:
-        """The result numbered k, recorded, of the kind that the solver's is."""
+        """The result numbered k, in the type that the solver returns."""
         return of_kinds(x, self._kinds[k])
 
     def value(self, k: int, x: Any, value: Any) -> Any:
-        """What the callback numbered k returns first for a traced x, which is this value."""
+        """The first result of callback k for a traced x, recorded with this known value."""
         c = self.callbacks[k]
         return recorded(CallTape(_first(c.tape)), [x, *c.p], [value])[0]
 
     def defined(self, value: Any, x: Any, write: Callable[..., Any]) -> Any:
         """A further result with the derivative of `write(value, x, f, J, 1, *given)`, where f is
-        what the first callback returns for x, and J its Jacobian, with a column for each element
-        of x. It is traced where it is differentiated."""
+        the first callback's result for x, and J its Jacobian with a column for each element of x.
+        `write` is traced only if it is differentiated."""
         c, count = self.callbacks[0], len(self.given)
         tape = _first(c.tape)
 
@@ -219,7 +225,8 @@ def _kept(value: Any, *xs: Any) -> list[Any]:
 
 
 class Deferred:
-    """The rules of a call whose first operand is its result, as a function of the others."""
+    """The rules of a call that returns its first operand, and has the derivative of `f` of the
+    others."""
 
     def __init__(self, f: Callable[..., Any], values: Sequence[Any]) -> None:
         self.f, self.values = f, values
@@ -250,7 +257,7 @@ def _is_of(x: Any, aval: Aval) -> bool:
 
 
 class Equations:
-    """Operands that equations are made of, and results of callbacks."""
+    """The builder of a solver's equations, with the operands of its callbacks."""
 
     def __init__(self, label: str, callbacks: Sequence[Callback]) -> None:
         self.builder = Builder(f"equations of {label}")
@@ -267,7 +274,7 @@ class Equations:
         return self.apply(CallTape(tape), *xs, *self.p[k])
 
     def gradient(self, k: int, x: Any, seed: Any = None) -> Any:
-        """Its cotangent; that of a scalar, where no seed is given."""
+        """The cotangent of x by callback k; for a scalar the seed is 1 by default."""
         tape = _first(self.callbacks[k].tape)
         if seed is None:
             shape, dtype = tape.outputs[0].shape, tape.outputs[0].dtype
@@ -276,8 +283,8 @@ class Equations:
 
 
 def _colouring(tape: Tape) -> Any:
-    """How the Jacobian of a tape by its first input is found from few products; None, where they
-    are many, as they are where nothing is known."""
+    """A colouring by which the Jacobian along a tape's first input is found from few products;
+    None if it needs many, as when the sparsity pattern is unknown."""
     from tapegrad.extending.sparsity import choose, pattern
     from tapegrad.extending.tapes import inline_calls
 
@@ -286,14 +293,14 @@ def _colouring(tape: Tape) -> Any:
 
 
 def recorded(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """The results of a call, whose values are known."""
+    """The results of a call, recorded with known values."""
     trace = innermost([x for x in operands if isinstance(x, Tracer)])
     outs = trace.record(primitive, [to_operand(trace, x)[0] for x in operands])
     return [stand_in(trace, out, np.array(x)[()]) for out, x in zip(outs, values, strict=True)]
 
 
 def _number_of(error: Exception) -> int:
-    """A number for an error that a solver has raised."""
+    """A number for an error that a solver has raised, as its status."""
     return -2 - zlib.crc32(repr(error).encode())
 
 
@@ -302,7 +309,7 @@ def operand(x: Any) -> Any:
 
 
 class Constant:
-    """The rules of a call whose results are taken for constants."""
+    """The rules of a call whose results are constants for derivatives."""
 
     def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
         return [None] * len(xs)
@@ -312,7 +319,7 @@ class Constant:
 
 
 def valued(value: Any, x: Any) -> Any:
-    """The value of one operand with the derivative of another."""
+    """`value` with the derivative of `x`."""
     call = ForeignCall(
         "valued",
         lambda value, x: [value],
@@ -336,8 +343,8 @@ def _first(tape: Tape) -> Tape:
 
 
 def _is_the_same_call(call: Any, before: Sequence[Any], xs: Sequence[Any]) -> bool:
-    """Whether a solver that a call of a derivative has run, when it was traced, is asked for the
-    same again in that call: it doesn't run twice, nor print what it finds."""
+    """Whether the traced call is requested again by the same call of a derivative. Its result is
+    then reused, so that the solver doesn't run, or print, twice."""
     return call is not None and call is answers.given and all(map(_is_same, before, xs))
 
 

@@ -1,8 +1,8 @@
-"""Rotations as quaternions (x, y, z, w) along a last axis: what `scipy.spatial.transform` computes,
-in NumPy's functions.
+"""Rotations as quaternions (x, y, z, w) along the last axis: the computations of
+`scipy.spatial.transform`, written in NumPy functions.
 
-Where SciPy takes a series near the rotation by 0, it is one in the square of the angle here, and so
-the derivatives are right at 0, too. Lengths have derivative 0 there.
+Near the identity SciPy uses series in the angle. Here they are series in the square of the angle,
+so that derivatives are right at angle 0, too. The derivative of a length at 0 is 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def length(x: Any) -> Any:
 
 
 def root(square: Any) -> Any:
-    """The root of what isn't negative, with derivative 0 at 0."""
+    """The square root of a nonnegative number, with derivative 0 at 0."""
     nothing = square == 0
     return np.where(nothing, 0.0, np.sqrt(np.where(nothing, 1.0, square)))
 
@@ -39,7 +39,7 @@ def normalized(q: Any) -> Any:
 
 
 def product(p: Any, q: Any) -> Any:
-    """The rotation by q, and then by p."""
+    """The rotation by q, followed by the rotation by p."""
     (a, b, c, d), (e, f, g, h) = parts(p), parts(q)
     return np.stack(
         [
@@ -57,7 +57,7 @@ def inverse(q: Any) -> Any:
 
 
 def canonical(q: Any) -> Any:
-    """The one of q and -q whose last number that isn't 0, from w to x, y and z, is positive."""
+    """The one of q and -q whose first nonzero number, in the order w, x, y, z, is positive."""
     x, y, z, w = parts(q)
     turned = z < 0
     for first in (y, x, w):
@@ -73,11 +73,11 @@ def parts(q: Any) -> Any:
     return q[..., 0], q[..., 1], q[..., 2], q[..., 3]
 
 
-# ---- vectors along the axis
+# ---- rotation vectors
 
 
 def of_vector(v: Any) -> Any:
-    """The rotation about v by its length."""
+    """The rotation about v by the length of v."""
     square = dot(v, v)[..., None]
     small = np.sqrt(square) <= SMALL
     angle = np.sqrt(np.where(small, 1.0, square))
@@ -105,7 +105,7 @@ def of_mrp(m: Any) -> Any:
 
 
 def mrp(q: Any) -> Any:
-    """tan(angle / 4) along the axis."""
+    """The modified Rodrigues parameters: tan(angle / 4) along the axis."""
     w = q[..., 3:]
     sign = np.where(w < 0, -1.0, 1.0)
     return sign * q[..., :3] / (1.0 + sign * w)
@@ -125,11 +125,11 @@ def matrix(q: Any) -> Any:
 
 
 def orthogonal(m: Any) -> Any:
-    """The rotation P that is nearest to m, with derivatives where singular values are the same.
+    """The rotation matrix P nearest to m, with derivatives also where singular values coincide.
 
-    P'm is symmetric. Of P, which is known, two steps of Newton's method for that don't move it, and
-    have the derivatives up to the third: with A = P'm and its symmetric part S, P is turned by the
-    vector w for which (tr(S) I - S) w is that of A - A'.
+    P'm is symmetric. Two Newton steps for this equation start at the known P: they don't change
+    it, but have derivatives up to the third order. With A = P'm and its symmetric part S, a step
+    rotates P by the vector w for which (tr(S) I - S) w is the vector of A - A'.
     """
     u, _, v = np.linalg.svd(stopped(m), full_matrices=False)
     improper = np.linalg.det(u @ v)[..., None, None] < 0
@@ -144,13 +144,14 @@ def orthogonal(m: Any) -> Any:
 
 
 def _skew(m: Any) -> Any:
-    """The vector whose vector product is a matrix less its transpose."""
+    """The vector of the skew-symmetric matrix m - m'."""
     pairs = [(2, 1), (0, 2), (1, 0)]
     return np.stack([m[..., i, j] - m[..., j, i] for i, j in pairs], axis=-1)
 
 
 def of_matrix(m: Any) -> Any:
-    """By the largest of four numbers, so that none of the roots is of one near 0."""
+    """The quaternion of a rotation matrix, by the largest of four numbers, so that no root is of a
+    number near 0."""
     diagonal = [m[..., k, k] for k in range(3)]
     trace = diagonal[0] + diagonal[1] + diagonal[2]
     choice = np.argmax(np.stack([*diagonal, trace], axis=-1), axis=-1)[..., None]
@@ -177,7 +178,7 @@ def applied(q: Any, vectors: Any, inverse: bool) -> Any:
 
 
 def between(b: Any, a: Any) -> Any:
-    """The rotation by the least angle that turns one vector to where another points."""
+    """The rotation by the least angle that turns the direction of b to that of a."""
     u, v = (x / np.linalg.norm(x) for x in (b, a))
     middle = u + v
     if np.all(middle == 0):  # any axis across will do: SciPy's own
@@ -188,8 +189,9 @@ def between(b: Any, a: Any) -> Any:
 
 
 def aligned(a: Any, b: Any, w: Any, first: int) -> tuple[Any, Any]:
-    """The rotation that turns the vector `b` of this number to where that of `a` points, and about
-    it the others to where theirs are nearest, by their weights; and the root of what is left."""
+    """The rotation that aligns vector number `first` of `b` with that of `a`, and, about this
+    direction, brings the others nearest to theirs by weighted least squares; and the root of the
+    residual."""
     a, b, w = (np.roll(x, -first, axis=0) for x in (a, b, w))
     none = np.logical_or(np.all(a[0] == 0), np.all(b[0] == 0))
     raise_if(none, "Cannot align zero length primary vectors", ValueError)
@@ -205,11 +207,11 @@ def aligned(a: Any, b: Any, w: Any, first: int) -> tuple[Any, Any]:
     return q, root(np.sum(np.where(np.isinf(w), 0.0, w)[:, None] * apart * apart))
 
 
-# ---- three angles
+# ---- Euler angles
 
 
 def of_angles(axes: Any, angles: Any, extrinsic: bool) -> Any:
-    """Rotations by these angles about unit vectors, one after the other."""
+    """The rotation by these angles about unit vectors, one after the other."""
     found: Any = None
     for k, axis in enumerate(axes):
         half = angles[..., k, None] / 2.0
@@ -224,8 +226,8 @@ def of_angles(axes: Any, angles: Any, extrinsic: bool) -> Any:
 
 
 def euler(q: Any, seq: str) -> tuple[Any, Any]:
-    """Angles about three coordinate axes, and whether these aren't determined (P. Bernardes and
-    S. Viollet, "Quaternion to Euler angles conversion", 2022)."""
+    """The Euler angles about three coordinate axes, and whether they are in gimbal lock (P.
+    Bernardes and S. Viollet, "Quaternion to Euler angles conversion", 2022)."""
     extrinsic = seq.islower()
     places = ["xyz".index(c) for c in seq.lower()]
     i, j, k = places if extrinsic else places[::-1]
@@ -238,7 +240,7 @@ def euler(q: Any, seq: str) -> tuple[Any, Any]:
 
 
 def davenport(q: Any, axes: Any, extrinsic: bool) -> tuple[Any, Any]:
-    """The same about any three unit vectors, of which the second one is normal to the others."""
+    """The Davenport angles about three unit vectors, the second one normal to the others."""
     n1, n2, n3 = (axes[..., k, :] for k in range(3))
     n1, n3 = (n1, n3) if extrinsic else (n3, n1)
     across = np.cross(n1, n2)
@@ -260,7 +262,8 @@ def _angles(four: Any, extrinsic: bool, between: Any, sign: int) -> tuple[Any, A
     second = 2.0 * np.arctan2(root(c * c + d * d), root(a * a + b * b))
     at_0, at_pi = np.abs(second) <= LOCKED, np.abs(second - np.pi) <= LOCKED
     locked = at_0 | at_pi
-    # Of each pair that may be zeros, another one is taken there
+    # Where both arguments of an arctan2 may be 0, other arguments are used, to keep derivatives
+    # finite.
     total = np.arctan2(np.where(at_pi, 0.0, b), np.where(at_pi, 1.0, a))
     apart = np.arctan2(np.where(at_0, 0.0, d), np.where(at_0, 1.0, c))
     turned = -apart if extrinsic else apart
@@ -279,9 +282,9 @@ def _angles(four: Any, extrinsic: bool, between: Any, sign: int) -> tuple[Any, A
 
 
 def mean(q: Any, weights: Any) -> Any:
-    """The unit vector x for which x'Kx is largest, where K is the sum of q q'.
+    """The unit vector x that maximizes x'Kx, where K is the weighted sum of q q'.
 
-    As above: of the known x two steps of Newton's method for K x = l x and x'x = 1.
+    Like `orthogonal`: two Newton steps for K x = l x and x'x = 1, from the known x.
     """
     weighted = q if weights is None else weights[..., None] * q
     k = np.swapaxes(weighted, -1, -2) @ q

@@ -1,10 +1,10 @@
-"""SciPy's functions that aren't followed by a trace, and what to use instead.
+"""SciPy's functions that can't be traced, with advice.
 
-Each public name of the modules that are followed is in one of four classes, as NumPy's are: with a
-derivative; derivative zero; evaluated without a derivative; refused. docs/scipy.md shows all, and a
-test holds each name against its class. A module here may say what to use instead, by `REFUSED`, a
-dict of names, with spaces between them, and advice; and by `BY_SCIPYS_CODE` which names are left
-alone, since what SciPy's own Python code comes to on traced values is right.
+Each public name of the supported modules is in one of four classes, as NumPy's are: with a
+derivative; derivative zero; evaluated without a derivative; refused. docs/scipy.md lists all, and
+a test checks the class of each name. A module here may give advice by `REFUSED`, a dict from
+names, separated by spaces, to advice. `BY_SCIPYS_CODE` lists names that aren't declared, because
+SciPy's own Python code is right on traced values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT = (
 
 
 def public(home: str) -> Iterator[tuple[str, Any]]:
-    """The public functions and classes of a module, and what they are."""
+    """The public functions and classes of a module: pairs of a name and an object."""
     try:
         module = importlib.import_module(home)
     except ModuleNotFoundError:  # an older SciPy lacks it
@@ -40,7 +40,7 @@ def public(home: str) -> Iterator[tuple[str, Any]]:
 
 
 def declaring(home: str) -> Any:
-    """The module here that declares what answers a module of SciPy's."""
+    """The module here that declares the functions of one of SciPy's modules."""
     return importlib.import_module(f"tapegrad.scipy.{HOMES[home]}")
 
 
@@ -56,7 +56,7 @@ def advice_on(home: str, name: str) -> str:
 
 
 def refuse_the_others(home: str) -> None:
-    """Declare that the functions of a module that nobody answers are refused by their names."""
+    """Declare that the functions of a module that have no answer are refused by name."""
     module = importlib.import_module(home)
     left_alone = getattr(declaring(home), "BY_SCIPYS_CODE", "").split()
     named = {name for names in getattr(declaring(home), "REFUSED", {}) for name in names.split()}
@@ -67,8 +67,8 @@ def refuse_the_others(home: str) -> None:
 
 
 def refuse_with_callbacks(home: str, names: str) -> None:
-    """Declare that these functions, which call functions of the user's, are refused also where it
-    is those that have traced values at hand."""
+    """Declare that these functions, which take callbacks, are also refused if only a callback
+    reads traced values."""
     module = importlib.import_module(home)
     for name in names.split():
         refused = _refusing_results(home, name, getattr(module, name))

@@ -1,4 +1,4 @@
-"""What SciPy's functions tell of their work, besides what they find."""
+"""Reports of SciPy's functions: further results, such as messages and counts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from tapegrad.extending import Carrier, at_line, refusal
 
 
 class Untold:
-    """What a function tells of its work besides its result. It is of the call that was traced, so
-    looking into it is refused."""
+    """A report that belongs to the traced call. Reading it is refused."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,8 +32,7 @@ class Untold:
 
 
 class Info(dict[str, Any], Carrier):
-    """A dict of what a function tells, of which not all can be traced: looking for the rest is
-    refused."""
+    """A dict of reported values of which only some can be traced. Reading the rest is refused."""
 
     def __init__(self, name: str, **fields: Any) -> None:
         super().__init__(**fields)

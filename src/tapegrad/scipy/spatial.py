@@ -1,4 +1,4 @@
-"""What answers the functions and classes of scipy.spatial."""
+"""Traceable versions of scipy.spatial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ REFUSED = {
 
 
 def _declare(kind: Any) -> None:
-    """What answers the making of such a tree, and the methods of one of plain points."""
+    """Declare the answers to the constructor of a tree class, and to the methods of trees of plain
+    points."""
 
     stands_for(HOME, kind.__name__)(_made(kind))
     for name in METHODS:

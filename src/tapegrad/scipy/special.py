@@ -1,5 +1,5 @@
-"""Functions of scipy.special that aren't ufuncs. Those are primitives (`primitives/special.py` and
-its neighbours)."""
+"""Functions of scipy.special that aren't ufuncs. The ufuncs are primitives
+(`primitives/special.py` and its neighbours)."""
 
 from __future__ import annotations
 
@@ -54,27 +54,28 @@ REFUSED = {
 
 
 def _applied(primitive: Any, like: np.ufunc, *xs: Any) -> Any:
-    """A primitive with the dtypes of a ufunc of SciPy's that has the same ones."""
+    """A primitive, applied with the dtype rules of a SciPy ufunc `like` it."""
     if not any(isinstance(x, Tracer) for x in xs):
         return primitive(*xs)
     return scalar(applied(primitive, like, [as_operand(x) for x in xs]))
 
 
 def _constant(x: Any) -> Any:
-    """What has no derivative."""
+    """x without a derivative."""
     return ew.stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 def _strong(x: Any) -> Any:
-    """What np.asarray makes of an argument: Python's numbers are arrays of 64 bits."""
+    """x as an array: Python numbers become arrays of 64 bits, as np.asarray makes them."""
     return x if isinstance(x, Tracer) else np.asarray(x)
 
 
-# ---- of exponentials
+# ---- exponentials
 
 
 def _plain_max(a: Any, axis: Any) -> Any:
-    """The largest element, which is taken out, and cancels; nothing, where that isn't finite."""
+    """The largest element as a constant, to be subtracted, which cancels; 0 where it isn't
+    finite."""
     top = np.max(a, axis=axis, keepdims=True)
     return _constant(np.where(np.isfinite(top), top, 0.0 * np.zeros_like(top)))
 
@@ -87,7 +88,8 @@ def _floating(x: Any) -> Any:
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
-    """log(sum(b exp(a))) over `axis`, without overflow; with the sign, of its absolute value."""
+    """log(sum(b exp(a))) over `axis`, without overflow. With `return_sign` that of the absolute
+    value of the sum, and its sign."""
     if b is None and not return_sign:
         a = np.atleast_1d(_floating(as_tracer(a)))
         return reduced(partial(LogSumExp, apart=True), a, axis, keepdims)
@@ -110,11 +112,11 @@ def logsumexp(
 
 
 def _weighted(a: Any, b: Any, axis: Any, signed: bool) -> tuple[Any, Any]:
-    """log(sum(b exp(a))), or of the absolute value, and the sign.
+    """log(sum(b exp(a))), or that of the absolute value; and the sign.
 
-    The value is SciPy's: the largest elements are taken out of the sum, and the rest, as a share of
-    them, goes through log1p. Its derivatives are those of the plain formula. What isn't finite is
-    the formula's without anything taken out.
+    The value is computed as in SciPy: the largest elements are taken out of the sum, and the rest,
+    divided by them, goes through log1p. The derivatives are those of the plain formula. Results
+    that aren't finite are those of the plain formula, too.
     """
     counted = np.where(b == 0, -np.inf, a)  # what has no weight adds nothing, whatever it is
     top = _plain_max(counted, axis)
@@ -137,7 +139,7 @@ def _weighted(a: Any, b: Any, axis: Any, signed: bool) -> tuple[Any, Any]:
 
 
 def _along(primitive: Any, x: Any, axis: Any) -> Any:
-    """A function of elements beside those over `axis`."""
+    """A primitive applied along `axis`, whose result has the shape of x."""
     x = _floating(as_tracer(x))
     rows = np.atleast_1d(x)
     return np.reshape(primitive(axes_of(rows, axis))(rows), x.shape)
@@ -145,7 +147,7 @@ def _along(primitive: Any, x: Any, axis: Any) -> Any:
 
 @stands_for(HOME)
 def softmax(x: Any, axis: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) over `axis`; NaN, where the largest element isn't finite."""
+    """exp(x) / sum(exp(x)) over `axis`; NaN where the largest element isn't finite."""
     top = np.max(x, axis=axis, keepdims=True)
     shares = _along(Softmax, x, axis)
     return shares + _constant(top - top)
@@ -163,7 +165,7 @@ def softplus(x: Any, **kwargs: Any) -> Any:
     return np.logaddexp(0, x, **kwargs)
 
 
-# ---- gamma and zeta functions, and what counts
+# ---- gamma and zeta functions, and combinatorics
 
 
 @stands_for(HOME, parameters="n")
@@ -181,7 +183,7 @@ def polygamma(n: Any, x: Any) -> Any:
 
 @stands_for(HOME)
 def zeta(x: Any, q: Any = None) -> Any:
-    """Riemann's, or with q Hurwitz'."""
+    """Riemann's zeta function, or Hurwitz' with q."""
     if q is None:
         return _applied(special_gamma.riemann_zeta, scipy.special.gammaln, x)
     return _applied(special_gamma.zeta, scipy.special.powm1, x, q)
@@ -238,7 +240,7 @@ def factorial(n: Any, exact: Any = False) -> Any:
 
 @stands_for(HOME)
 def diric(x: Any, n: Any) -> Any:
-    """sin(n x/2) / (n sin(x/2)), which is 1 or -1 where sin(x/2) is 0, for whole n > 0."""
+    """sin(n x/2) / (n sin(x/2)), for whole n > 0; 1 or -1 where sin(x/2) is 0."""
     x, n = _strong(x), _strong(n)
     x, n = np.broadcast_arrays(x + 0.0 * n, n + 0.0 * x)
     least = 1e-7 if x.dtype == np.float64 else 1e-3
@@ -257,7 +259,8 @@ def diric(x: Any, n: Any) -> Any:
 
 
 def _derivative(function: Callable[..., Any], v: Any, z: Any, n: Any, sign: int) -> Any:
-    """The n-th derivative of a cylinder function: of neighbours in the order (DLMF 10.6.7)."""
+    """The n-th derivative of a cylinder function, by functions of neighbouring orders (DLMF
+    10.6.7)."""
     if n == 0:
         return function(v, z)
     terms = [math.comb(n, i) * sign**i * function(v - n + 2 * i, z) for i in range(n + 1)]
@@ -326,7 +329,7 @@ def sph_legendre_p(n: Any, m: Any, theta: Any) -> Any:
 
 @stands_for(HOME)
 def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any) -> Any:
-    """The function of theta times exp(i m phi)."""
+    """The spherical harmonic: a function of theta times exp(i m phi)."""
     turned = m * phi
     size = _along_theta(n, m, theta)
     return size * np.cos(turned) + 1j * (size * np.sin(turned))
@@ -337,7 +340,7 @@ def legendre_p(n: Any, z: Any) -> Any:
     return np.expand_dims(scipy.special.eval_legendre(n, z), 0)
 
 
-# ---- Lambert's function
+# ---- Lambert W function
 
 
 @stands_for(HOME)

@@ -1,4 +1,4 @@
-"""Weighted sums over the neighbours of each element: what filters of arrays come to."""
+"""Weighted sums over the neighbours of each element: the basis of filters of arrays."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST = 64  # terms that are written out, and become one loop; of more there is a
 
 
 def padded(x: Any, around: Sequence[tuple[int, int]], mode: str, fill: Any = 0.0) -> Any:
-    """`x` with so many elements before and after along each axis, as `np.pad` makes them; where
-    there are to be fewer than none, as many less."""
+    """`x` with more elements before and after along each axis, made as by `np.pad`. A negative
+    number cuts elements off."""
     wider = [(max(0, a), max(0, b)) for a, b in around]
     if any(a or b for a, b in wider):
         more = {"constant_values": fill} if mode == "constant" else {}
@@ -30,8 +30,8 @@ def padded(x: Any, around: Sequence[tuple[int, int]], mode: str, fill: Any = 0.0
 
 
 def parts(x: Any, sizes: Sequence[int]) -> list[Any]:
-    """For each offset within a window of these sizes, the elements at that offset of all windows
-    that are inside."""
+    """For each offset within a window of these sizes, the elements of all inner windows at that
+    offset."""
     counts = [n - m + 1 for n, m in zip(x.shape, sizes, strict=True)]
     offsets = itertools.product(*map(range, sizes))
     return [
@@ -40,7 +40,8 @@ def parts(x: Any, sizes: Sequence[int]) -> list[Any]:
 
 
 def picked(found: Any, candidates: Sequence[Any]) -> Any:
-    """What SciPy has `found`, with the slope of the candidates that it is; ties are shared."""
+    """SciPy's result `found`, with the derivative of the candidate that it equals; ties share
+    it."""
     stacked = np.stack(candidates).astype(found.dtype)
     same = np.logical_and(stacked == found, np.signbit(stacked) == np.signbit(found))
     same = np.logical_or(same, np.logical_and(np.isnan(stacked), np.isnan(found)))
@@ -51,9 +52,12 @@ def picked(found: Any, candidates: Sequence[Any]) -> Any:
 def filters(
     module: str, answers: dict[str, Any], completed: Callable[..., Any] | None = None
 ) -> None:
-    """What stands for filters in C, which are passed the array and write into `output`, or return
-    their result. `completed` makes of SciPy's own result and the answer's what there is, where the
-    numbers alone don't tell: `picked`, for one. Of integers SciPy has the result."""
+    """Declare replacements of filters in C. They are passed the array, and write into `output` or
+    return their result.
+
+    `completed` combines SciPy's result with the replacement's, where that can't tell the result
+    alone: `picked`, for example. For integers the result is SciPy's.
+    """
     home = importlib.import_module(module)
     there = {name: getattr(home, name) for name in answers if hasattr(home, name)}
     kernels(module, {name: _filter(own, answers[name], completed) for name, own in there.items()})
@@ -88,9 +92,9 @@ def _filter(original: Any, answer: Any, completed: Callable[..., Any] | None) ->
 
 
 def correlated(x: Any, weights: Any, zeros: bool = True) -> Any:
-    """The sums of x[i + j] weights[j] over j, for each i at which all of these are inside. The
-    terms of `zeros` among the weights matter where x is NaN or infinite; those that are about zero
-    are no terms in parts of SciPy."""
+    """The sums of x[i + j] weights[j] over j, for each i whose window is inside. Zero weights
+    matter where x is NaN or infinite. Without `zeros` weights that are nearly 0 are left out, as
+    in parts of SciPy."""
     kept = np.ones(weights.shape, bool)
     if not zeros and isinstance(weights, np.ndarray):
         kept = np.abs(weights) > np.finfo(float).eps

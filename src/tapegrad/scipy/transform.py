@@ -1,8 +1,9 @@
-"""What answers `scipy.spatial.transform`: rotations of traced values, and of traced vectors.
+"""Traceable versions of `scipy.spatial.transform`: rotations of traced values, and rotations of
+traced vectors.
 
-A `TracedRotation` is a `Rotation` of SciPy's that holds its quaternions as a traced array; its
-methods are the formulas of `quaternions.py`. What a rotation is made of is checked by SciPy's own
-function, which is called on plain numbers of the same shapes.
+A `TracedRotation` is a SciPy `Rotation` that holds its quaternions as a traced array. Its methods
+are the formulas of `quaternions.py`. Arguments are checked by SciPy's own function, which is
+called on plain numbers of the same shapes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _INSTEAD = "Use as_quat or as_matrix, and NumPy's functions of these"
 
 
 def _floats(x: Any, *others: Any) -> Any:
-    """What a function is passed as an array of floats; a traced one, if another one is."""
+    """An argument as an array of float64, traced if one of `others` is."""
     x = stacked(x)
     if any_traced([x, *others]):
         return cast(as_tracer(x, x, *others), np.float64)
@@ -53,7 +54,7 @@ def _floats(x: Any, *others: Any) -> Any:
 
 
 def _alike(q: Any) -> Any:
-    """A plain rotation of the same shape."""
+    """A plain rotation of the same shape, the identity."""
     return Rotation.from_quat(np.broadcast_to([0.0, 0.0, 0.0, 1.0], np.shape(q)))
 
 
@@ -64,7 +65,7 @@ def _quaternions(rotation: Any) -> Any:
 
 
 class TracedRotation(Rotation, Carrier):
-    """A rotation, or several, of which something is traced."""
+    """A rotation, or several, with traced quaternions or other traced values."""
 
     def __new__(cls, quat: Any) -> TracedRotation:
         return object.__new__(cls)
@@ -72,7 +73,7 @@ class TracedRotation(Rotation, Carrier):
     def __init__(self, quat: Any) -> None:
         self.held = quat
 
-    # ---- as numbers
+    # ---- conversions to arrays
 
     def as_quat(self, canonical: Any = False, *, scalar_first: Any = False) -> Any:
         q = by.canonical(self.held) if canonical else self.held
@@ -107,7 +108,7 @@ class TracedRotation(Rotation, Carrier):
     def magnitude(self) -> Any:
         return by.magnitude(self.held)
 
-    # ---- other rotations
+    # ---- compositions
 
     def inv(self) -> Any:
         return TracedRotation(by.inverse(self.held))
@@ -130,7 +131,7 @@ class TracedRotation(Rotation, Carrier):
     def apply(self, vectors: Any, inverse: Any = False) -> Any:
         return _apply(self, vectors, inverse)
 
-    # ---- as a sequence
+    # ---- sequence methods
 
     @property
     def single(self) -> bool:
@@ -188,7 +189,7 @@ def _quietly(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def _warn(locked: Any, suppressed: Any) -> None:
-    """SciPy's warning, which is given each time that this is traced: that it is so is guarded."""
+    """SciPy's gimbal lock warning, at each trace. Whether there is gimbal lock is guarded."""
     if not suppressed and bool(np.any(locked)):
         warnings.warn(
             "Gimbal lock detected. Setting third angle to zero since it is not possible to "
@@ -197,11 +198,11 @@ def _warn(locked: Any, suppressed: Any) -> None:
         )
 
 
-# ---- what plain rotations are asked, beside traced values
+# ---- methods of plain rotations with traced arguments
 
 
 def _method_of(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare that it answers a method, of plain rotations too."""
+    """Declare a function as the answer to a method, of plain rotations too."""
     name = f.__name__
     stands_for(Rotation, "_".join(name.split("_")[1:]))(f)
     return f
@@ -254,7 +255,7 @@ def _product(one: Any, other: Any) -> Any:
 
 
 def _power(self: Any, n: Any, modulus: Any = None) -> Any:
-    """The rotation by n times the angle. That by 1 or -1 has the sign of the quaternion."""
+    """The rotation by n times the angle. For n = 1 and n = -1 it keeps the quaternion's sign."""
     q = _quaternions(self)
     if modulus is not None:
         raise NotImplementedError("modulus not supported")
@@ -288,7 +289,7 @@ def concatenate(rotations: Any) -> Any:
     return TracedRotation(np.concatenate([x[None] if x.ndim == 1 else x for x in found]))
 
 
-# ---- what makes rotations
+# ---- constructors
 
 
 def _makes(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -323,7 +324,7 @@ def from_matrix(matrix: Any, assume_valid: Any = False) -> Any:
 
 @functools.cache
 def _makes_orthogonal() -> bool:
-    """Whether SciPy takes the rotation nearest to a matrix. An older one has another formula."""
+    """Whether SciPy uses the rotation nearest to a matrix. Older versions have another formula."""
     m = np.eye(3) + np.arange(9.0).reshape(3, 3) / 20.0
     return np.allclose(by.matrix(Rotation.from_matrix(m).as_quat()), by.orthogonal(m))
 
@@ -356,7 +357,7 @@ def from_euler(seq: Any, angles: Any, degrees: Any = False) -> Any:
 def align_vectors(
     a: Any, b: Any, weights: Any = None, return_sensitivity: Any = False
 ) -> tuple[Any, Any]:
-    """The rotation nearest to the sum of w a b', and the root of what is left (Kabsch, 1976)."""
+    """The rotation nearest to the sum of w a b', and the root of the residual (Kabsch, 1976)."""
     a, b = (np.atleast_2d(_floats(x, a, b, weights)) for x in (a, b))
     n = a.shape[0]
     w = _floats(np.ones(n) if weights is None else weights, a)
@@ -396,7 +397,7 @@ def from_davenport(axes: Any, order: Any, angles: Any, degrees: Any = False) -> 
 
 
 def _unit(axes: Any) -> Any:
-    """Axes as unit vectors, of which neighbours are orthogonal."""
+    """Axes as unit vectors. Raises ValueError if neighbours aren't orthogonal."""
     axes = axes / by.length(axes)[..., None]
     for k in range(axes.shape[-2] - 1):
         together = np.abs(by.dot(axes[..., k, :], axes[..., k + 1, :]))
@@ -404,11 +405,11 @@ def _unit(axes: Any) -> Any:
     return axes
 
 
-# ---- between rotations
+# ---- interpolation
 
 
 class TracedSlerp(Slerp, Carrier):
-    """Rotations between others, of which something is traced, or the times are."""
+    """Interpolated rotations, with traced rotations or times."""
 
     def __init__(self, times: Any, rotations: Any) -> None:
         q = _quaternions(rotations)
@@ -452,7 +453,7 @@ def _slerp(times: Any, rotations: Any) -> Any:
 
 
 def _called(slerp: Any, times: Any) -> Any:
-    """SciPy's own object, at traced times."""
+    """SciPy's own interpolator at traced times."""
     seen(slerp)
     times = _floats(times)
     whole = Rotation.concatenate(
@@ -466,7 +467,7 @@ def _called(slerp: Any, times: Any) -> Any:
 declare_calls(Slerp, unobserved(_called), when=any_traced)
 
 
-# ---- what isn't followed
+# ---- refused functions
 
 
 def _refusing(kind: type, name: str, original: Any) -> Any:

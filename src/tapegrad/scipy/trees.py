@@ -1,11 +1,11 @@
-"""Trees of points, scipy.spatial's KDTree and cKDTree.
+"""Trees of points: scipy.spatial's KDTree and cKDTree.
 
-Which points are near has no derivative: SciPy finds their numbers anew at each call, and what
-depends on the points is computed from these,
+The numbers of the nearest points have no derivative: SciPy finds them again at each call. Values
+that depend on the points are computed from these numbers:
 
-    d, i = tree.query(x)   -->   d = |x - points[i]|
+  d, i = tree.query(x)   -->   d = |x - points[i]|
 
-Where it returns lists, whose lengths may differ from call to call, they are guarded.
+Lists, whose lengths may differ between calls, are guarded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _floats(x: Any) -> Any:
 
 @dataclass(eq=False)
 class Tree(Carrier):
-    """A tree of traced points, or SciPy's own beside them; `build` makes SciPy's of their
-    values, as it is `known` here."""
+    """A tree of traced points, or SciPy's own with traced arguments. `build` makes SciPy's tree of
+    the points' values; `known` is the tree of the present values."""
 
     points: Any
     build: Callable[[Any], Any]
@@ -48,7 +48,7 @@ class Tree(Carrier):
         return self.points
 
     def _asked(self, by: Any, method: str, given: Any, other: Any = None) -> Any:
-        """What SciPy's method returns, found `by` calling it anew."""
+        """The result of SciPy's method, recorded `by` `constant` or `decided`."""
 
         def ask(points: Any, others: Any, given: Any) -> Any:
             beside = () if other is None else (other.build(others),)
@@ -118,14 +118,14 @@ def _numbers(label: str, ask: Callable[..., Any], *args: Any) -> Any:
 
 
 def tree_of(kind: Any, points: Any, *args: Any, **kwargs: Any) -> Tree:
-    """One of ours, which `kind` of SciPy's stands beside."""
+    """A `Tree` for SciPy's class `kind`."""
     build = remembering(lambda points: kind(points, *args, **kwargs))
     points = _floats(points)
     return Tree(points, build, build(example(points)))
 
 
 def tree(x: Any) -> Tree:
-    """A tree of ours; of SciPy's, one of the points that it has."""
+    """x as a `Tree`; one of SciPy's is guarded."""
     return x if isinstance(x, Tree) else Tree(np.asarray(seen(x).data), lambda points: x, x)
 
 
