@@ -1,8 +1,8 @@
-"""What the emitted loops call: arrays of fixed shape, scalar functions, BLAS and LAPACK, for
+"""The functions that the emitted loops call: fixed-shape arrays, scalars, BLAS and LAPACK, for
 numba.
 
 These files are also the tail of every saved gradient function, so they import NumPy, numba and
-SciPy (whose BLAS and LAPACK numba uses too) and nothing else of tapegrad.
+SciPy (whose BLAS and LAPACK numba uses too), and of tapegrad only what is saved with them.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ MODULES = (
 
 
 def namespace() -> dict[str, Any]:
-    """The names that emitted functions see."""
+    """The globals of emitted functions."""
     kernels = (rows, correlation, searching, blas, lapack)
     functions = (scalars, halves, composed, gammas, integrals, bessels)
     modules = (arrays, complexes, *functions, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
-    return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
+    return {name: x for name, x in found.items() if not name.startswith("__")}  # the modules' own
 
 
 def text() -> str:
-    """The source of all of it, as one file without tapegrad."""
+    """The source of all modules, as one file without tapegrad."""
     parts = []
     for module in MODULES:
         body = inspect.getsource(module).split('"""', 2)[2]

@@ -25,7 +25,7 @@ POINTER = BYTE.as_pointer()
 
 class FixedArray(types.Type):
     """A pointer to elements of one dtype, with shape and strides (in elements) in the type. In a
-    template some are open: see `product`."""
+    template some of these are open: see `product`."""
 
     def __init__(self, dtype: Any, shape: tuple[Any, ...], strides: tuple[Any, ...] | None = None):
         if strides is None:
@@ -42,10 +42,10 @@ class FixedArrayModel(models.PrimitiveModel):
 
 
 class Intrinsic:
-    """A function that kernels call: `emit`, for operands of certain types, gives a signature and
-    what writes the instructions.
+    """A function that kernels call. `emit` takes the operands' types, and returns a signature and a
+    function that writes the instructions.
 
-    numba's own intrinsics would be the same; but to look for one it loads all that it has.
+    numba's own intrinsics would do the same, but to look one up loads all of numba.
     """
 
     def __init__(self, emit: Any) -> None:
@@ -57,8 +57,8 @@ class Intrinsic:
 
 
 def reshaped(array: Any, shape: Any) -> Any:
-    """The start of a row-major array under another shape. Of this and the next two the translator
-    makes addresses."""
+    """The start of a row-major array with another shape. The translator turns this function and the
+    next two into addresses."""
 
 
 def part(array: Any, start: Any, shape: Any) -> Any:
@@ -66,15 +66,15 @@ def part(array: Any, start: Any, shape: Any) -> Any:
 
 
 def panel(array: Any, start: Any, along: Any, shape: Any) -> Any:
-    """The matrix from an index of an array on, with rows and columns along these two axes: of so
-    many elements, each as far from the next as those of the axis are. Of windows `along` says along
-    how many axes rows go, and then of each, those of columns too, which it is, how many places
-    there are and how far apart."""
+    """The matrix that starts at an index of an array, with rows and columns along two of its axes.
+    `shape` has the numbers of rows and columns, with the strides of the axes. For windows, `along`
+    holds the number of axes of the rows, and then for each axis of the rows and the columns: the
+    axis, its extent and its stride."""
 
 
 def ways(strides: Any, along: Any) -> Any:
-    """How far rows are apart, and columns, that go `along` two axes; of windows, along each axis
-    how many there are, and how far they are apart."""
+    """The strides of the rows and columns of a matrix that goes `along` two axes of an array. For
+    windows, the extents and strides of each axis of the rows, and of the columns."""
     if len(along) == 2:
         return tuple([strides[axis] for axis in along])
     rows, *rest = along
@@ -86,19 +86,19 @@ def ways(strides: Any, along: Any) -> Any:
 
 
 def are_windows(kind: Any) -> bool:
-    """Whether a matrix has rows or columns that go along several axes."""
+    """Whether the rows or columns of a matrix go along several axes."""
     return any(isinstance(step, tuple) for step in kind.strides)
 
 
 @Intrinsic
 def row_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
-    """So many rows of a matrix, from `start` on."""
+    """`count` rows of a matrix, from `start` on."""
     return _part_of_axis(matrix, start, count, 0)
 
 
 @Intrinsic
 def column_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
-    """So many columns of a matrix, from `start` on."""
+    """`count` columns of a matrix, from `start` on."""
     return _part_of_axis(matrix, start, count, 1)
 
 
@@ -115,15 +115,15 @@ def _part_of_axis(matrix: Any, start: Any, count: Any, axis: int) -> Any:
     return signature(kind, matrix, start, count), codegen
 
 
-# ---- what is known only when machine code is taken into use
+# ---- numbers that are filled in when machine code is loaded
 
 WORD_BYTES = 8
-NUMBER = "#"  # before the number of a number: the names of what is filled in
+NUMBER = "#"  # before a number's index: the names of numbers to be filled in
 
 
 def placeholder(module: Any, name: str, count: int) -> Any:
-    """So many words of an object file that are `filled` later. The variable can be seen from
-    outside, so LLVM takes nothing about them for granted."""
+    """A variable of `count` words in an object file, to be `filled` later. It is visible outside
+    the module, so LLVM assumes nothing about its value."""
     kind = ir.ArrayType(WORD, count)
     symbol = f"tapegrad_{name}"
     if symbol not in module.globals:
@@ -134,7 +134,7 @@ def placeholder(module: Any, name: str, count: int) -> Any:
 
 
 def number_place(builder: Any, name: str) -> Any:
-    """Where the number of a template with this name is."""
+    """The address of a template's number, by its name."""
     place = builder.module.globals["tapegrad_numbers"]
     return builder.gep(place, [INT(0), INT(int(name.removeprefix(NUMBER)))])
 
@@ -153,12 +153,12 @@ def product(extents: Any) -> Any:
 
 
 def larger(builder: Any, x: Any, y: Any) -> Any:
-    """The larger one of two integers, as a number of a function."""
+    """The larger of two integers, as a value in LLVM."""
     return builder.select(builder.icmp_signed(">", x, y), x, y)
 
 
 def word(builder: Any, extent: Any) -> Any:
-    """An extent or a stride, which may be open, as a number of a function."""
+    """An extent or a stride, which may be open, as a value in LLVM."""
     if not is_open(extent):
         return WORD(extent)
     found = None
@@ -173,26 +173,26 @@ def word(builder: Any, extent: Any) -> Any:
 
 
 def _holding(name: str, count: int) -> list[bytes]:
-    """What stands in the words of a placeholder, and nowhere else."""
+    """The words that mark a placeholder in an object file, and occur nowhere else in it."""
     return [blake2b(f"{name} {k}".encode(), digest_size=WORD_BYTES).digest() for k in range(count)]
 
 
 def filled(code: bytes, name: str, words: list[bytes]) -> bytes:
-    """An object file with these words in the place of a placeholder."""
+    """An object file with `words` in the place of a placeholder."""
     held = b"".join(_holding(name, len(words)))
     if held and code.count(held) != 1:
         raise RuntimeError(f"machine code has no place for {len(words)} {name}")
     return code.replace(held, b"".join(words)) if held else code
 
 
-# ---- the arguments of a function that stands alone
+# ---- the arguments of a standalone function
 
 
 def argument(
     x: Any, shape: tuple[int, ...], dtype: Any, name: str, strides: tuple[int, ...] | None = None
 ) -> Any:
-    """`x` as a row-major array, if it is one of this kind; a TypeError or ValueError if not. What
-    NumPy computes depends on all of it: on the strides too, which decide what is a view."""
+    """`x` as a row-major array of this shape and dtype; a TypeError or ValueError if it isn't one.
+    The strides must agree, too: they decide which of NumPy's results are views."""
     if type(x) not in (np.ndarray, np.memmap):
         raise TypeError(
             f"{name} is of type {type(x).__name__}, but this function was made for an array. Pass "
@@ -213,8 +213,8 @@ def argument(
 
 
 def number(x: Any, kind: Any, name: str) -> Any:
-    """`x`, if it is a number of this very type; a TypeError if not. Others compute otherwise: an
-    int divides without rounding, and a NumPy scalar gives its dtype to what it meets."""
+    """`x`, if it is a number of exactly this type; a TypeError if not. Others compute differently:
+    an int divides without rounding, and a NumPy scalar passes its dtype on to results."""
     if type(x) is not kind:
         raise TypeError(
             f"{name} is {x!r} ({type(x).__name__}), but this function was made for a number of "
@@ -226,8 +226,8 @@ def number(x: Any, kind: Any, name: str) -> Any:
 
 
 def parts(x: Any, kind: Any, keys: list[Any], name: str) -> None:
-    """A TypeError if a container is of another class, which is given by name where it isn't
-    Python's; a ValueError if a dict has other keys, or a sequence another length."""
+    """A TypeError if a container has another class, a ValueError if a dict has other keys, or a
+    sequence another length. `kind` is the class, or its name if it isn't one of Python's."""
     if (type(x).__qualname__ if isinstance(kind, str) else type(x)) != kind:
         wanted = kind if isinstance(kind, str) else kind.__name__
         raise TypeError(

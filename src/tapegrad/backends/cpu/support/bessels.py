@@ -1,9 +1,8 @@
 """Modified Bessel functions of the orders 0 and 1, for loops that LLVM vectorises.
 
-Beside 0 they are power series in x^2 (DLMF 10.25.2, 10.31.1, 10.31.2), far from it an exponential
-over a root (DLMF 10.40.1, 10.40.2), and polynomials take the place of all series. The coefficients
-interpolate at the zeros of Chebyshev's polynomials, worked out with 60 digits; the errors are those
-of the roundings.
+Near 0 they are power series in x^2 (DLMF 10.25.2, 10.31.1, 10.31.2), far from it an exponential
+over a root (DLMF 10.40.1, 10.40.2), with polynomials in the place of all series. The coefficients
+interpolate at Chebyshev nodes, computed with 60 digits; the errors are those of the roundings.
 """
 
 # mypy: disable-error-code="call-arg,var-annotated,unreachable"

@@ -1,4 +1,4 @@
-"""Products of matrices, and how SciPy's BLAS and LAPACK are called."""
+"""Products of matrices, and calls of SciPy's BLAS and LAPACK."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LETTERS = {types.float64: "d", types.float32: "s"}
 class Fortran:
     """Calls of BLAS and LAPACK for one dtype, in a function under construction.
 
-    Arguments go by reference: letters, integers and floats become constants in memory, pointers
-    are passed as they are.
+    Arguments are passed by reference: letters, integers and floats become constants in memory,
+    pointers are passed as they are.
     """
 
     def __init__(self, context: Any, builder: Any, dtype: Any) -> None:
@@ -41,7 +41,7 @@ class Fortran:
         self.real = context.get_data_type(dtype)
 
     def reference(self, value: Any) -> Any:
-        """A pointer to a constant: a letter, an integer or a float; or to the extent of an axis."""
+        """A pointer to a constant (a letter, an integer or a float), or to an open extent."""
         if is_open(value):
             extent = word(self.builder, value)
             place = cgutils.alloca_once(self.builder, INT)
@@ -61,7 +61,7 @@ class Fortran:
         return module.globals[name]
 
     def call(self, name: str, *args: Any) -> None:
-        """Call a routine, named without the letter of its dtype. The linker knows where it is."""
+        """Call a routine, named without the letter of its dtype. The linker knows its address."""
         given = [x if isinstance(x, ir.Value) else self.reference(x) for x in args]
         kind = ir.FunctionType(ir.VoidType(), [x.type for x in given])
         symbol = f"{FORTRAN}{self.letter}{name}"
@@ -69,7 +69,7 @@ class Fortran:
         self.builder.call(function, given)
 
     def checked(self, name: str, *args: Any) -> Any:
-        """Call a routine of LAPACK; returns its `info`, which is the last argument."""
+        """Call a routine of LAPACK. Returns its `info`, the last argument."""
         info = cgutils.alloca_once(self.builder, INT)
         self.call(name, *args, info)
         return self.builder.load(info)
@@ -91,7 +91,7 @@ def add_matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
 def front_matmul(
     typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
 ) -> Any:
-    """out = x @ y, of so many rows and columns at the front of out, with so many terms."""
+    """out = x @ y for the first `rows` and `columns` of out, with the first `depth` terms."""
     return _product(x, y, out, sized=True)
 
 
@@ -99,13 +99,13 @@ def front_matmul(
 def add_front_matmul(
     typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
 ) -> Any:
-    """out += x @ y, of so many rows and columns at the front of out, with so many terms."""
+    """out += x @ y for the first `rows` and `columns` of out, with the first `depth` terms."""
     return _product(x, y, out, adds=True, sized=True)
 
 
 def _product(x: Any, y: Any, out: Any, adds: bool = False, sized: bool = False) -> Any:
-    """The code of out = x @ y, or out += x @ y. If it is `sized` three integers say of how many
-    rows, columns and terms."""
+    """The code of out = x @ y, or out += x @ y. If it is `sized`, three further integers are the
+    numbers of rows, columns and terms."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         (m, k), n = x.shape, y.shape[1]

@@ -1,13 +1,13 @@
 """Products of matrices in blocks of registers.
 
-A block of the product, of a few rows by two vectors, stays in registers while the depth is gone
-through:
+A block of the product, of a few rows by two vectors, stays in registers during the loop over the
+terms:
 
     for p in range(depth):
         block[i, j:j + lanes] += x[i, p] * y[p, j:j + lanes]
 
-A function computes all blocks below each other: where they are, how far elements lie apart and how
-deep it is are its arguments, so that all products share it.
+One function computes a column of blocks. Addresses, strides and depth are its arguments, so that
+all products share it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tapegrad.backends.cpu.support.unrolled import FLAG, VOID, multiplied_and_ad
 
 @functools.cache
 def registers() -> tuple[int, int]:
-    """How many bytes a vector has on this processor, and how many vectors it holds."""
+    """The size of a vector in bytes on this processor, and the number of vector registers."""
     if "+avx512f" in features():
         return 64, 32
     if "+avx" in features():
@@ -36,7 +36,7 @@ def registers() -> tuple[int, int]:
 
 
 class Registers:
-    """Writes what keeps numbers, and vectors of them, in registers."""
+    """Writes code that keeps numbers and vectors in registers."""
 
     def __init__(self, builder: Any, real: Any) -> None:
         self.builder, self.real = builder, real
@@ -46,7 +46,8 @@ class Registers:
     def repeated(
         self, start: Any, stop: Any, step: int, values: Sequence[Any], write: Callable[..., Any]
     ) -> list[Any]:
-        """What `write(p, values)` makes of values, in turn for each p."""
+        """A loop over p from `start` to `stop`: `write(p, values)` returns the loop-carried values
+        of the next round. Returns the last ones."""
         builder = self.builder
         before = builder.block
         head, body, after = (builder.append_basic_block() for _ in range(3))
@@ -67,13 +68,13 @@ class Registers:
     # ---- memory
 
     def after(self, pointer: Any, step: tuple[Any, Any]) -> Any:
-        """A pointer moved on by a product of two integers."""
+        """A pointer, advanced by the product of two integers."""
         x, y = (k if isinstance(k, ir.Value) else WORD(k) for k in step)
         far = x if getattr(y, "constant", 0) == 1 else self.builder.mul(x, y)
         return self.builder.gep(pointer, [far], inbounds=True)
 
     def load(self, place: Any, lanes: int, mask: Any = None, others: Any = None) -> Any:
-        """A number, or several; with a mask others where that says that there is none, or 0."""
+        """A number, or a vector. Lanes that `mask` excludes are those of `others`, or 0."""
         if lanes == 1 and mask is None:
             return self.builder.load(place)
         kind = ir.VectorType(self.real, lanes)
@@ -97,7 +98,7 @@ class Registers:
         return self.builder.call(function, given)
 
     def mask(self, first: Any, stop: Any, lanes: int) -> Any:
-        """Which of the places from a first one on stand before another."""
+        """A mask of the lanes k with first + k < stop."""
         kind = ir.VectorType(WORD, lanes)
         ahead = ir.Constant(kind, [WORD(k) for k in range(lanes)])
         places = self.builder.add(self.spread(first, kind), ahead)
@@ -114,14 +115,14 @@ class Registers:
         return multiplied_and_added(self.builder, *factors, total)
 
     def spread(self, number: Any, kind: Any) -> Any:
-        """A number in all lanes of a vector, if it is to become one."""
+        """A number in all lanes of a vector, if `kind` is a vector."""
         if not isinstance(kind, ir.VectorType):
             return number
         several = self.joined([number], kind)
         return self.shuffled(several, several, [0] * kind.count)
 
     def joined(self, numbers: Sequence[Any], kind: Any = None) -> Any:
-        """A vector of numbers; a single one is itself."""
+        """A vector of numbers; a single number stays one."""
         if kind is None and len(numbers) == 1:
             return numbers[0]
         value = ir.Constant(kind or ir.VectorType(self.real, len(numbers)), ir.Undefined)
@@ -136,8 +137,8 @@ class Registers:
         return self.builder.select(self.builder.icmp_signed(">", x, y), x, y)
 
     def transposed(self, vectors: Sequence[Any]) -> list[Any]:
-        """The columns of a matrix whose rows are so many vectors as each has lanes. One after the
-        other, the bits of a row's number change places with those of a column's."""
+        """The columns of a square matrix, given its rows as vectors. One after the other, each bit
+        of the row number is swapped with that of the column number."""
         rows, lanes, bit = list(vectors), len(vectors), 1
         while bit < lanes:
             low = [j if not j & bit else lanes + j - bit for j in range(lanes)]
@@ -155,20 +156,20 @@ class Registers:
 
 
 def block_rows(m: int | None) -> int:
-    """How many rows a block of a product of m rows has, or of any number: at most so many that two
-    vectors of each fit into the registers, and fewer so that blocks are about as high."""
+    """The number of rows of a block, for a product of m rows (None: any number): at most as many as
+    fit into the registers with two vectors each, and fewer if that makes blocks equally high."""
     most = 8 if registers()[1] == 32 else 6
     return -(-m // -(-m // most)) if m else most
 
 
 def block_vectors(rows: int) -> int:
-    """How many vectors wide blocks of so many rows may be."""
+    """The largest number of vectors in a row of a block with this many rows."""
     return max(2, min(8, registers()[1] // 2 // rows))
 
 
 def block_columns(width: int, lanes: int) -> int:
-    """How many columns blocks have that compute so many: where vectors have masks, those of whole
-    ones, so that few functions serve all widths."""
+    """The number of columns of the function of blocks for `width` columns. Where vectors have masks
+    it is a multiple of the lanes, so that few functions serve all widths."""
     return -(-width // lanes) * lanes if registers()[0] == 64 else width
 
 
@@ -185,11 +186,12 @@ def block_type(letter: str, *_: Any) -> Any:
 def column_of_blocks(
     builder: Any, args: Sequence[Any], letter: str, rows: int, columns: int
 ) -> None:
-    """Blocks of so many rows and columns, which lie below each other: out = x @ y, or out += x @ y.
-    The last block may have fewer rows.
+    """A column of blocks with this many rows and columns: out = x @ y, or out += x @ y. The last
+    block may have fewer rows.
 
-    `down`, `apart` and `below` lie between rows of x, y and out, `along` between elements of a row
-    of x. There are `count` rows; and `width` columns, which end in the last vector.
+    `down`, `apart` and `below` are the strides between rows of x, y and out, `along` is that
+    between elements of a row of x. There are `count` rows, and `width` columns, which end in the
+    last vector.
     """
     _Blocks(builder, args, rows, columns).write()
 
@@ -217,7 +219,7 @@ class _Blocks(Registers):
     def _block(self, first: Any) -> None:
         builder = self.builder
         x, out = self.after(self.x, (first, self.down)), self.after(self.out, (first, self.below))
-        # Where there are fewer rows the last one is read again, and nothing more is written.
+        # If there are fewer rows, the last one is read again, and its repeats aren't written.
         last = builder.sub(builder.sub(self.count, first), WORD(1))
         last = self.smaller(last, WORD(self.rows - 1))
         lowest = self.after(x, (last, self.down))

@@ -30,17 +30,17 @@ from tapegrad.backends.cpu.support.translation import Translator
 
 
 class CodeLibrary(CPUCodeLibrary):
-    """Code that is optimised once, and stays out of numba's own linker, which never frees any.
+    """Code that is optimised once, and stays out of numba's own linker, which never frees code.
 
-    numba optimises each function, then all of them a little, for its reference counts, and then in
-    full. Here there are no counts, and the last finds as much without the others.
+    numba optimises each function, then the module a little, for its reference counts, and then in
+    full. Kernels have no reference counts, and the last step alone finds as much.
     """
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
-        # -O3 differs in how far it unrolls loops: it takes twice as long for small matrices.
+        # -O3 only unrolls loops further, and takes twice as long for small matrices.
         level = min(2, int(config.OPT))  # type: ignore[attr-defined]
         manager, builder = self._codegen._module_pass_manager(opt=level)
         manager.run(self._final_module, builder)
@@ -55,7 +55,7 @@ class CodeLibrary(CPUCodeLibrary):
 
 class SharedLibrary(CodeLibrary):
     """Code that was written instruction by instruction, with its vectors: a tenth of LLVM's passes
-    do for it what all of them do."""
+    are as good for it as all of them."""
 
     def _optimize_final_module(self) -> None:
         manager = create_new_module_pass_manager()
@@ -75,7 +75,7 @@ def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
 
 @functools.cache
 def _load_functions() -> None:
-    """numba's operators on numbers."""
+    """Load numba's operators on numbers."""
     TARGET.refresh()
 
 
@@ -83,16 +83,15 @@ def _load_functions() -> None:
 def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
     """The machine code of a kernel as an object file, whose entry takes exactly these types.
 
-    If there are `numbers`, dtypes by their names, the kernel is a template, in which these are
-    called `#0`, `#1`, ..., and how many entries arrays have along their first axis isn't said. Its
-    file has to be `completed`.
+    With `numbers` (names of dtypes), the kernel is a template: its numbers are named `#0`, `#1`,
+    ..., and the extents of arrays' first axes are open. The object file has to be `completed`.
     """
     kinds = tuple(kernel_type(*p) for p in parameters)
     target = TARGET
     _load_functions()
     library = CodeLibrary(target.codegen(), function.__name__)
     described = funcdesc.ExternalFunctionDescriptor(function.__name__, types.int64, kinds)
-    described.noalias = True  # no two arguments overlap; the caller sees to that
+    described.noalias = True  # no two arguments overlap: the caller ensures it
     with target.push_code_library(library):
         module = library.create_ir_module(function.__name__)
         emitted = target.declare_function(module, described)
@@ -113,7 +112,7 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
 
 @global_compiler_lock
 def shared_code(symbol: str) -> bytes:
-    """The machine code of a function that kernels share, as an object file."""
+    """The machine code of a shared function, as an object file."""
     library = SharedLibrary(TARGET.codegen(), symbol)
     module = library.create_ir_module(symbol)
     define_shared(module, symbol)
@@ -122,7 +121,7 @@ def shared_code(symbol: str) -> bytes:
 
 
 def completed(code: bytes, numbers: Any, parameters: Any) -> bytes:
-    """The machine code of a template with these numbers and types of its parameters."""
+    """The machine code of a template, with these numbers and types of its parameters."""
     words = [word for p in parameters for word in expected_words(kernel_type(*p))]
     known = [x.tobytes().ljust(WORD_BYTES, b"\0") for x in numbers]
     code = filled(code, "numbers", known)
@@ -137,5 +136,5 @@ def compiled(function: Any, parameters: Any) -> Any:
 
 
 def linked_here(name: str, code: bytes) -> Any:
-    """A kernel from its object file, and from functions that are compiled now for it."""
+    """A kernel from its object file, with the shared functions compiled in this process."""
     return linked(name, code, {symbol: shared_code(symbol) for symbol in shared_names(code)})

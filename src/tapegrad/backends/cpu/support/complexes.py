@@ -1,8 +1,8 @@
 """Complex numbers in the emitted loops: pairs of real ones.
 
-Functions are those of C's library, which NumPy's go to as well. What is arithmetic is written here
-as NumPy computes it: a quotient by Smith's algorithm (R. L. Smith, "Algorithm 116", Communications
-of the ACM 5 (1962)), a product without asking for infinities.
+Functions are those of the C library, which NumPy calls as well. Arithmetic is written here as NumPy
+computes it: a quotient by Smith's algorithm (R. L. Smith, "Algorithm 116", Communications of the
+ACM 5 (1962)), a product without tests for infinities.
 """
 
 # mypy: disable-error-code="call-arg,var-annotated,unreachable,no-any-return"
@@ -120,7 +120,7 @@ def cartesian(typingctx: Any, x: Any, y: Any) -> Any:
 
 
 def _of_library(name: str) -> Any:
-    """A function of one double complex. Its parts are passed, and returned, in two registers."""
+    """A C function of one double complex. Its parts are passed, and returned, in two registers."""
 
     def emit(typingctx: Any, z: Any) -> Any:
         kind = _complex_type(z)
@@ -153,12 +153,12 @@ _OF_LIBRARY = (
 OF_COMPLEX.update({function: _of_library(f"c{function.__name__}") for function in _OF_LIBRARY})
 
 
-# ---- what is made of real functions
+# ---- functions made of real ones
 
 
 def pairwise(function: Any) -> Any:
-    """A function of the parts of one or two complex numbers, whose body is assignments and a return
-    of both parts of the result."""
+    """A complex function, from a function of the parts of one or two complex numbers. Its body is
+    assignments and a return of both parts of the result."""
     arity = function.__code__.co_argcount // 2
 
     def emit_one(typingctx: Any, z: Any) -> Any:
@@ -184,7 +184,7 @@ def pairwise(function: Any) -> Any:
 
 
 def _translated_pair(module: Any, function: Any, part: Any) -> Any:
-    """The function in a module, where LLVM puts its body in the place of calls."""
+    """The function in a module, where LLVM inlines it."""
     name = f"pairwise {function.__name__} {part}"
     if name not in module.globals:
         lltype = TARGET.get_value_type(part)
@@ -196,7 +196,7 @@ def _translated_pair(module: Any, function: Any, part: Any) -> Any:
         translator = Translator(function.__globals__, made)
         for parameter, argument in zip(tree.args.args, made.args, strict=True):
             translator.take(parameter.arg, argument, part)
-        _, *statements, last = tree.body  # after what it says of itself
+        _, *statements, last = tree.body  # after the docstring
         translator.body(statements)
         result = ir.Constant(both, ir.Undefined)
         for k, x in enumerate(last.value.elts):  # type: ignore[attr-defined]
@@ -257,14 +257,14 @@ def reciprocal(c: Any, d: Any) -> Any:
 
 @pairwise
 def complex_expm1(x: Any, y: Any) -> Any:
-    """exp(z) - 1, as NumPy has it."""
+    """exp(z) - 1, by NumPy's formula."""
     half = sin(y * 0.5)
     return expm1(x) * cos(y) - 2.0 * half * half, exp(x) * sin(y)
 
 
 @pairwise
 def complex_log1p(x: Any, y: Any) -> Any:
-    """log(1 + z), as NumPy has it."""
+    """log(1 + z), by NumPy's formula."""
     return log(hypot(x + 1.0, y)), atan2(y, x + 1.0)
 
 

@@ -1,7 +1,7 @@
 """Scalar functions that neither LLVM nor libm has, written in Python.
 
-They become part of the loops that call them: arithmetic, choices by `where` and functions of
-`scalars`, so LLVM vectorises a loop over one as if its formula stood there.
+They are inlined into the loops that call them. They consist of arithmetic, choices by `where` and
+functions of `scalars`, so LLVM vectorises a loop over one as if its formula were written there.
 """
 
 # mypy: disable-error-code="call-arg,var-annotated,unreachable"
@@ -40,7 +40,7 @@ def composed(function: Any) -> Any:
 
 
 def _translated(module: Any, function: Any, arity: int) -> Any:
-    """The function in a module, where LLVM puts its body in the place of calls."""
+    """The function in a module, where LLVM inlines it."""
     name = f"composed {function.__name__}"
     if name not in module.globals:
         real = TARGET.get_value_type(types.float64)
@@ -50,7 +50,7 @@ def _translated(module: Any, function: Any, arity: int) -> Any:
         translator, tree = Translator(function.__globals__, made), tree_of(function)
         for parameter, argument in zip(tree.args.args, made.args, strict=True):
             translator.take(parameter.arg, argument, types.float64)
-        _, *statements, last = tree.body  # after what it says of itself
+        _, *statements, last = tree.body  # after the docstring
         translator.body(statements)
         value, kind = translator.expression(last.value)  # type: ignore[attr-defined]
         value = TARGET.cast(translator.builder, value, kind, types.float64)
@@ -70,7 +70,7 @@ def _contract(function: Any) -> None:
 
 @composed
 def sech_square(x: Any) -> Any:
-    """1 / cosh(x)^2, which overflows nowhere on the way."""
+    """1 / cosh(x)^2, without overflow in between."""
     small = exp(-2.0 * abs(x))
     whole = 1.0 + small
     return 4.0 * small / (whole * whole)

@@ -1,8 +1,7 @@
-"""Copies of panels of the second factor of a product, as blocks read them: see `packed`.
+"""Copies of panels of the second factor of a product, in the layout that blocks read: see `packed`.
 
-Rows and columns may be windows of an array, and lie in no order that two strides say. Then their
-places are found first, as how far each is from the first one, and as many elements are copied at
-once as stand side by side.
+Rows and columns may be windows of an array, without a constant stride. Then their offsets from the
+first one are computed first, and elements next to each other are copied as vectors.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from tapegrad.backends.cpu.support.shared import REALS, shared_function
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
 DEPTH = 256  # of a panel: 32 KB where vectors have 64 bytes
-MOST_AXES = 16  # along which windows go
+MOST_AXES = 16  # that windows go along
 
 
 def write_places(builder: Any, ways: Any, first: Any, count: Any, found: Any) -> None:
-    """How far rows of windows, or columns, are from the first one: so many, from one on. The number
-    of the next is that of the last one and 1, digit by digit."""
+    """Write the offsets of `count` rows (or columns) of windows, from number `first` on, to
+    `found`. Each is the one before it plus one step, with digits that carry."""
     one, zero = WORD(1), WORD(0)
     ways = builder.inttoptr(ways, WORD.as_pointer())
     axes = builder.load(ways)
@@ -76,15 +75,15 @@ def copying(letter: str, *_: Any) -> Any:
 def copy_of_panel(
     builder: Any, args: Sequence[Any], letter: str, how: str, always: int, fills: int
 ) -> None:
-    """A copy of a panel: vectors of its `rows`, or of its `columns`, which it transposes, or
-    `elements`; where vectors don't fit, elements too, unless they `always` do. If it `fills` the
-    panel, that has numbers in each column, though there are fewer."""
+    """A copy of a panel: of vectors along its `rows`, or along its `columns`, which are transposed,
+    or of single `elements`. Where vectors don't fit, elements are copied, unless they `always` fit.
+    With `fills`, all columns of the panel get numbers, even if y has fewer."""
     _Copy(builder, args, bool(fills)).write(how, bool(always))
 
 
 class _Copy(Registers):
-    """Writes the function that copies a panel. Where there are fewer columns than it has, the last
-    one is copied again: what is computed with that is not used."""
+    """Writes the function that copies a panel. If y has fewer columns than the panel, its last
+    column is repeated; results computed from the repeats aren't used."""
 
     def __init__(self, builder: Any, args: Sequence[Any], fills: bool) -> None:
         self.y, self.apart, self.between, self.depth, self.width, self.panel = args
@@ -119,8 +118,8 @@ class _Copy(Registers):
                 )
 
     def columns(self) -> None:
-        """As many columns as a vector has lanes, and as many rows of them at once. The last rows
-        begin where there are as many, so that some are copied twice."""
+        """Copy and transpose squares of as many columns and rows as a vector has lanes. The last
+        square overlaps the one before it, so that it is whole."""
         builder, lanes = self.builder, range(self.lanes)
         step, most = WORD(self.lanes), builder.sub(self.depth, WORD(self.lanes))
         slices = cgutils.for_range_slice
@@ -135,9 +134,9 @@ class _Copy(Registers):
                     self.store(row, self.after(target, (at, self.wide)))
 
     def windows(self) -> None:
-        """Row by row, as many columns at once as stand side by side: those of one row of an image.
-        Here `apart` and `between` are addresses of the places of rows and of columns. In a vector
-        there are mostly columns of two rows of an image at most: then it is loaded by two masks."""
+        """Copy row by row, in vectors of columns that are next to each other: those of one row of
+        an image. `apart` and `between` are the addresses of the rows' and the columns' offsets. A
+        vector mostly covers at most two rows of an image: then it is loaded by two masks."""
         builder = self.builder
         rows, columns = self._places()
         vectors = [self._two_pieces(columns, first) for first in (0, self.lanes)]
@@ -155,8 +154,8 @@ class _Copy(Registers):
                 self._in_pieces(rows, columns)
 
     def _two_pieces(self, columns: Any, first: int) -> tuple[list[tuple[Any, Any]], Any]:
-        """Where the vector from a column on is loaded, and by which mask, and where those that it
-        has not; and whether it has all then."""
+        """The two masked loads of the vector that starts at column `first`: the start and mask of
+        each, and whether they cover all its columns."""
         builder, kind = self.builder, ir.VectorType(WORD, self.lanes)
         ahead = ir.Constant(kind, [WORD(k) for k in range(self.lanes)])
         here = builder.gep(columns, [WORD(first)])
@@ -183,12 +182,12 @@ class _Copy(Registers):
             with cgutils.for_range(self.builder, count) as k:
                 start, first = (self._at(x, k.index) for x in (starts, firsts))
                 found = self._some(self.after(row, (start, 1)), masks, k.index)
-                # What is behind these is written again by those that follow.
+                # Later pieces overwrite what is stored beyond this one.
                 self.store(found, self.after(into, (first, 1)))
 
     def turned(self) -> None:
-        """The same of rows that stand side by side, so many columns at once as vectors have
-        lanes."""
+        """The same for rows that are next to each other, for as many columns at once as vectors
+        have lanes."""
         rows, columns = self._places()
         end = self.builder.sub(self.depth, WORD(1))
         starts, firsts, masks, count = self._side_by_side(rows, self.depth, end)
@@ -214,13 +213,13 @@ class _Copy(Registers):
         return self.builder.load(self.builder.gep(places, [k]))
 
     def _some(self, place: Any, masks: Any, k: Any) -> Any:
-        """A vector of which there is what a mask says."""
+        """A vector, loaded by the k-th mask."""
         mask = self.builder.bitcast(self._at(masks, k), ir.VectorType(FLAG, self.lanes))
         return self.load(place, self.lanes, mask)
 
     def _side_by_side(self, places: Any, many: Any, last: Any) -> tuple[Any, ...]:
-        """Of so many places, those that follow each other, up to a vector of them: where they are,
-        the number of the first one, a mask of how many there are; and how many of these."""
+        """The runs of consecutive offsets among `many`, each of at most a vector: where they start,
+        the number of their first element, a mask of their length; and the number of runs."""
         builder, one, bits = self.builder, WORD(1), ir.IntType(self.lanes)
         starts, firsts = (builder.alloca(WORD, WORD(DEPTH)) for _ in range(2))
         masks = builder.alloca(bits, WORD(DEPTH))

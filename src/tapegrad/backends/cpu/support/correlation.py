@@ -1,14 +1,14 @@
-"""Sums of products of a vector with the parts of another one, along which it moves.
+"""Sums of products of a vector with shifted parts of another one.
 
-Neighbouring sums read neighbouring numbers, so a block of them stays in registers while the shorter
-vector is gone through, and each sum adds up its terms in order:
+Neighbouring sums read neighbouring numbers, so a block of sums stays in registers during the loop
+over the shorter vector, and each sum adds its terms in order:
 
     for j in range(first, last):
         block[k:k + lanes] += v[j] * x[k + j - before:][:lanes]
 
-At the ends some sums of a block have a term j and others haven't. There each lane reads x, and adds
-to its sum, only if its term is there: what would stand beyond is nothing that an infinity may meet.
-A vector that is long is gone through in parts, each of which all blocks read while it is at hand.
+At the ends, some sums of a block have a term j and others don't. There each lane reads x, and adds
+to its sum, only if it has the term: padding would become NaN where v is infinite. A long vector is
+processed in parts, each of which all blocks read while it is in the cache.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tapegrad.backends.cpu.support.arrays import INT, WORD, Intrinsic, is_open, 
 from tapegrad.backends.cpu.support.blocks import Registers, registers
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
-STRETCH = 1024  # elements of a long vector that are gone through at once
+STRETCH = 1024  # elements of a long vector that are processed at once
 
 
 @Intrinsic
 def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
-    """out[k] = sum of v[j] * x[k + j - before], of the terms for which x has an element."""
+    """out[k] = sum of v[j] * x[k + j - before], over the terms for which x has an element."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         (count,), (n,), (m,) = out.shape, x.shape, v.shape
@@ -62,9 +62,9 @@ def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
 
 
 def _blocks(builder: Any, count: Any, lanes: int, most: int) -> list[tuple[Any, Any, int]]:
-    """So many sums in blocks: where those of a width start, how many there are, and the width. Of a
-    number that is known the blocks are about as wide; of one that is open, what is left of the
-    widest are vectors, and numbers."""
+    """Blocks of `count` sums: for each width the first sum, the number of blocks, and the width. If
+    the count is known, blocks have about the same width. If it is open, the remainder of the widest
+    blocks is vectors, and then single numbers."""
     if not is_open(count):
         wide = min(most, -(-count // max(1, -(-count // most)) // lanes) * lanes)
         whole, left = divmod(count, wide) if count else (0, 0)
@@ -86,8 +86,8 @@ def _smaller(builder: Any, x: Any, y: Any) -> Any:
 
 
 def _correlated(module: Any, pointer: Any, width: int) -> Any:
-    """The function that adds the terms first, ..., last - 1 to so many sums, of which the first one
-    meets v[0] at x[at]."""
+    """The function that adds the terms first, ..., last - 1 to `width` sums. The first sum has the
+    term v[0] * x[at]."""
     name = f"correlated {pointer} {width}"
     if name not in module.globals:
         kind = ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 4 + [FLAG])
@@ -115,12 +115,12 @@ class _Correlation(Registers):
 
     def write(self) -> None:
         builder = self.builder
-        # Of all sums of the block there are the terms from `low` to `high`.
+        # All sums of the block have the terms from `low` to `high`.
         low = builder.sub(WORD(0), self.at)
         low = _smaller(builder, larger(builder, low, self.first), self.last)
         high = builder.sub(self.n, builder.add(self.at, WORD(self.width - 1)))
         high = larger(builder, _smaller(builder, high, self.last), low)
-        # Of any of them there are these.
+        # Some of them have these.
         begin = builder.sub(WORD(1 - self.width), self.at)
         begin = _smaller(builder, larger(builder, begin, self.first), low)
         end = builder.sub(self.n, self.at)
@@ -136,7 +136,7 @@ class _Correlation(Registers):
             self.store(total, self.after(self.out, (c, 1)))
 
     def all(self, j: Any, totals: Sequence[Any]) -> list[Any]:
-        """The term j of all sums."""
+        """Add the term j to all sums."""
         factor = self.load(self.after(self.v, (j, 1)), 1)
         start = self.after(self.x, (self.builder.add(self.at, j), 1))
         found = []
@@ -146,7 +146,7 @@ class _Correlation(Registers):
         return found
 
     def some(self, j: Any, totals: Sequence[Any]) -> list[Any]:
-        """The term j of those sums that have it."""
+        """Add the term j to the sums that have it."""
         builder = self.builder
         factor = self.load(self.after(self.v, (j, 1)), 1)
         at = builder.add(self.at, j)
@@ -159,7 +159,7 @@ class _Correlation(Registers):
         return found
 
     def _there(self, place: Any, lanes: int) -> Sequence[Any]:
-        """The elements of x from a place on, and which of them there are."""
+        """The elements of x from `place` on, and a mask of those that exist."""
         there = self.mask(place, self.n, lanes)
         found = self.load(self.builder.gep(self.x, [place]), lanes, there)
         if lanes > 1:

@@ -1,8 +1,7 @@
-"""How Python calls a kernel: its arguments are taken out of their objects, and it runs without the
-global lock.
+"""Calls of kernels from Python: unpack the arguments, and run the kernel without the GIL.
 
-What Python calls in an object file is two lines about the kernel; the rest is alike for all, and
-shared:
+The entry of an object file is two short functions for its kernel; the rest is the same for all
+kernels, and shared:
 
     PyObject *entry(PyObject *self, PyObject *const *args, ssize_t count)
         return call(body, region, parameters, wanted, words, args, count)
@@ -10,8 +9,8 @@ shared:
     long body(void **given, long chunk)
         return kernel(given[0], *(double *)given[1], chunk)
 
-`region` runs the body for all chunks; it is null for a kernel that isn't in any. Of these, the last
-argument says how many there are.
+`region` runs the body for all chunks; it is null for a kernel without chunks. The last argument of
+a kernel with chunks is their number.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.regions import BODY, FAILED, run_region
 from tapegrad.backends.cpu.support.shared import shared_function
 
-_ANY = -1  # stands for a stride that does not matter: those that do are positive
+_ANY = -1  # a stride that doesn't matter: those that do are positive
 _REAL = ir.DoubleType()
 _LIST = POINTER.as_pointer()
-# What an argument has to be: which one it is; of an array the number of its dtype, its rank, and
-# where its dimensions and strides stand among the words of all; of a number, _NUMBER for a rank,
-# and how it is taken out of its object.
+# A parameter: its position; for an array the number of its dtype, its rank, and the position of its
+# dimensions and strides in the words of all; for a number _NUMBER as its rank, and the way to
+# unpack it from its object.
 _PARAMETER = ir.LiteralStructType([INT, INT, INT, INT])
 _NUMBER = -1
 _TAKEN = (types.float64, types.int64, types.uint64, types.boolean, types.complex128)
@@ -45,9 +44,10 @@ _ENTRY = ir.FunctionType(POINTER, [POINTER, _LIST, WORD])
 
 
 def add_entry(module: Any, function: Any, kernel: Any, whole: bool, chunked: bool) -> None:
-    """Write what Python calls into the module of a kernel: the `function` that numba describes so.
+    """Write the entry into the module of a kernel: the `function` that `kernel`, numba's
+    descriptor, describes.
 
-    Where the types aren't `whole`, what shapes and strides have to be is filled in later.
+    Where the types aren't `whole`, the expected shapes and strides are filled in later.
     """
     arrays, numbers, words = [], [], 0
     for at, kind in enumerate(kernel.argtypes):
@@ -58,7 +58,7 @@ def add_entry(module: Any, function: Any, kernel: Any, whole: bool, chunked: boo
         else:
             how = _TAKEN.index(_taken_as(kind))
             numbers.append(ir.Constant(_PARAMETER, [at, how, _NUMBER, 0]))
-    rows = [*arrays, *numbers]  # numbers run Python's code: all arrays are there by then
+    rows = [*arrays, *numbers]  # arrays come first: unpacking numbers runs Python code
     table = ir.Constant(ir.ArrayType(_PARAMETER, len(rows)), rows)
     parameters = cgutils.global_constant(module, "tapegrad_parameters", table)
     if whole:
@@ -70,7 +70,7 @@ def add_entry(module: Any, function: Any, kernel: Any, whole: bool, chunked: boo
     region = run_region(module)
     entry = ir.Function(module, _ENTRY, ENTRY)
     body = _body(module, function, kernel, chunked)
-    for made in (entry, body):  # which only call: LLVM's quick way does as well
+    for made in (entry, body):  # they only call: LLVM needn't optimise them
         made.attributes.add("noinline")
         made.attributes.add("optnone")
     b = ir.IRBuilder(entry.append_basic_block())
@@ -86,7 +86,7 @@ def add_entry(module: Any, function: Any, kernel: Any, whole: bool, chunked: boo
 
 
 def expected_words(kind: Any) -> list[int]:
-    """What the dimensions and the strides of an array have to be; nothing of a number."""
+    """The expected dimensions and strides of an array; nothing for a number."""
     return [*kind.shape, *_strides(kind)] if isinstance(kind, FixedArray) else []
 
 
@@ -95,7 +95,7 @@ def _dtype(kind: FixedArray) -> np.dtype:
 
 
 def _strides(kind: FixedArray) -> list[int]:
-    """In bytes, as an array of this type has them."""
+    """The strides, in bytes, of an array of this type."""
     free = 0 in kind.shape
     return [
         _ANY if free or n == 1 else stride * _dtype(kind).itemsize
@@ -104,7 +104,7 @@ def _strides(kind: FixedArray) -> list[int]:
 
 
 def _taken_as(kind: Any) -> Any:
-    """As what a number of this type is taken out of its object: as what holds all of its like."""
+    """The type in which a number of type `kind` is unpacked: the largest of its kind."""
     letter = "b" if kind == types.boolean else np.dtype(str(kind)).kind
     return dict(zip("fiubc", _TAKEN, strict=True))[letter]
 
@@ -113,8 +113,8 @@ def _taken_as(kind: Any) -> Any:
 
 
 def _body(module: Any, function: Any, kernel: Any, chunked: bool) -> Any:
-    """The kernel as a function of where its arguments are, and of a chunk; FAILED if it raises an
-    exception."""
+    """The kernel as a function of its arguments' addresses and of a chunk. It returns FAILED if the
+    kernel raises an exception."""
     body = ir.Function(module, BODY, "tapegrad_body")
     body.linkage = "internal"
     given, chunk = body.args
@@ -137,7 +137,7 @@ def _body(module: Any, function: Any, kernel: Any, chunked: bool) -> Any:
 
 
 def _number(b: Any, pointer: Any, kind: Any) -> Any:
-    """The number at a place, of the kernel's type."""
+    """The number at an address, in the kernel's type."""
     taken = _taken_as(kind)
     if taken is types.complex128:
         place = b.bitcast(pointer, _REAL.as_pointer())
@@ -170,9 +170,12 @@ def _call_type() -> Any:
 
 @shared_function("call", _call_type)
 def _call(b: Any, args: Any) -> None:
-    """Take the arguments out of their objects, if all are as they have to be, and run the body, or
-    the region: an integer that is the status. Else there is a BufferError, or a TypeError if there
-    are more or fewer of them, or what a number's object raises."""
+    """Unpack the arguments, if all fit, and run the body or the region. Returns its status as an
+    integer.
+
+    It raises a BufferError if an array doesn't fit, a TypeError if the number of arguments is
+    wrong, or whatever a number's object raises.
+    """
     body, region, parameters, wanted, words, args, count = args
     python = TARGET.get_python_api(b)
     others, misfit, raised = (b.append_basic_block() for _ in range(3))
@@ -229,7 +232,7 @@ def _call(b: Any, args: Any) -> None:
 
 
 def _take_number(b: Any, python: Any, how: Any, x: Any, place: Any) -> None:
-    """Store one of Python's numbers; what it raises is left to be asked for."""
+    """Store a Python number. An exception that this raises stays set."""
     done = b.append_basic_block()
     last = b.append_basic_block()
     switch = b.switch(how, last)
@@ -258,8 +261,8 @@ def _part_of_complex(b: Any, name: str, x: Any) -> Any:
 def _take_array(
     b: Any, x: Any, dtype: Any, rank: Any, expected: Any, target: Any, require: Any
 ) -> None:
-    """Store where an array's elements are, if it has this dtype, this rank, and as its dimensions
-    and strides what is expected."""
+    """Store the address of an array's elements, if it has this dtype and rank, and the expected
+    dimensions and strides."""
 
     def read(base: Any, offset: int, kind: Any) -> Any:
         place = b.gep(base, [WORD(offset)])
@@ -292,14 +295,14 @@ def _take_array(
 
 
 def _python_object(module: Any, x: Any) -> Any:
-    """The address of one of the Python objects that machine code knows."""
+    """The address of one of the Python objects in `OBJECTS`."""
     name = f"tapegrad_{x.__name__}"
     assert OBJECTS[name] is x
     return module.globals.get(name) or ir.GlobalVariable(module, BYTE, name)
 
 
 def _complain(b: Any, error: Any, said: bytes) -> None:
-    """Raise one of the errors that machine code knows."""
+    """Raise one of the errors in `OBJECTS`."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER])
     function = cgutils.get_or_insert_function(b.module, kind, "PyErr_SetString")
     text = cgutils.global_constant(b.module, "tapegrad_said", cgutils.make_bytearray(said))

@@ -1,9 +1,8 @@
 """The gamma function, its logarithm and the derivatives of that, for loops that LLVM vectorises.
 
-No step decides a branch, so what all regions need is computed everywhere, and little is better than
-exact: below 7/2 a polynomial around 2, above what Stirling's series tends to. The coefficients
-interpolate at the zeros of Chebyshev's polynomials, worked out with 80 digits; the errors are those
-of the roundings.
+There are no branches: the formulas of all regions are computed everywhere, so they must be cheap:
+below 7/2 a polynomial around 2, above that one in the place of Stirling's series. The coefficients
+interpolate at Chebyshev nodes, computed with 80 digits; the errors are those of the roundings.
 """
 
 # mypy: disable-error-code="call-arg,var-annotated,unreachable"
@@ -24,9 +23,12 @@ HALF_LOG_2PI_E = 0.41893853320467274178  # (log(2 pi) - 1) / 2
 
 @composed
 def gammaln_of_positive(a: Any) -> Any:
-    """log(Gamma(a)): below 7/2 that of Gamma(2 + t), |t| <= 1/2, as t times a polynomial, for 1 and
-    2 are roots, and Gamma(a + 1) = a Gamma(a) around 0, 1 and 3. Above, Stirling's formula (DLMF
-    5.11.1), a polynomial of 1 / a^2 in the place of its series. NaN below 0."""
+    """log(Gamma(a)).
+
+    Below 7/2 log(Gamma(2 + t)), |t| <= 1/2, is t times a polynomial, since 1 and 2 are roots, and
+    Gamma(a + 1) = a Gamma(a) around 0, 1 and 3. Above it is Stirling's formula (DLMF 5.11.1), with
+    a polynomial of 1 / a^2 in the place of its series. NaN below 0.
+    """
     near = a < 3.5
     k = floor(a + 0.5)
     t = a - k

@@ -1,8 +1,8 @@
-"""Numbers of half precision, which kernels have as their 16 bits.
+"""Numbers of half precision, which kernels hold as their 16 bits.
 
-They are converted by arithmetic on integers, which LLVM vectorises with the loops around it; of
-float16 and float32 by the instructions of x86-64 for that, where the processor has them. A number
-between two goes to the nearer one, and of two as near to the one whose last bit is 0.
+They are converted by integer arithmetic, which LLVM vectorises with the loops around it; between
+float16 and float32 by x86-64's instructions, where the processor has them. Rounding is to nearest,
+ties to even.
 
     float16    sign, 5 bits of exponent, 10 of fraction
     bfloat16   sign, 8 bits of exponent, 7 of fraction: the upper half of a float32
@@ -23,7 +23,7 @@ _HALF, _BITS = ir.IntType(16), {32: ir.IntType(32), 64: ir.IntType(64)}
 _REALS = {32: ir.FloatType(), 64: ir.DoubleType()}
 _FRACTION = {32: 23, 64: 52}  # bits
 _BIAS = {32: 127, 64: 1023}
-_CONVERTS = "+f16c" in features()  # float16 from and to float32
+_CONVERTS = "+f16c" in features()  # between float16 and float32
 
 
 def _from(name: str, widen: Any) -> Any:
@@ -81,7 +81,7 @@ def _to_float16(b: Any, x: Any, width: int) -> Any:
     normal = b.add(b.sub(size, word(low << fraction)), word((1 << drop - 1) - 1))
     normal = b.lshr(b.add(normal, odd), word(drop))
     normal = b.select(b.icmp_unsigned("<", normal, word(0x7C00)), normal, word(0x7C00))
-    # The last bits of a sum with this number are those of float16's smallest numbers.
+    # The last bits of a sum with this number are those of float16's subnormal numbers.
     step = ir.Constant(real, 2.0 ** (fraction - 24))
     small = b.bitcast(b.fadd(b.bitcast(size, real), step), word)
     small = b.sub(small, b.bitcast(step, word))

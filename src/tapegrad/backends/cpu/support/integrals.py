@@ -1,8 +1,7 @@
-"""The normal distribution's functions, an exponential integral and entropies, for loops that LLVM
-vectorises.
+"""The normal distribution's functions, an exponential integral and entropies, for vectorised loops.
 
-Coefficients without a source interpolate at the zeros of Chebyshev's polynomials, worked out with
-60 digits; the errors are those of the roundings.
+Coefficients without a source interpolate at Chebyshev nodes, computed with 60 digits; the errors
+are those of the roundings.
 """
 
 # mypy: disable-error-code="call-arg,var-annotated,unreachable"
@@ -33,7 +32,7 @@ EULER = 0.5772156649015329
 @composed
 def _erfcx_of_positive(a: Any) -> Any:
     """exp(a^2) erfc(a): 1 / (a + 1/2) times a polynomial of (a - 4) / (a + 4), which is between -1
-    and 1, as M. M. Shepherd and J. G. Laframboise had it, Math. Comp. 36 (1981)."""
+    and 1 (M. M. Shepherd and J. G. Laframboise, Math. Comp. 36 (1981))."""
     r = where(a > 1e17, 1.0, (a - 4.0) / (a + 4.0))
     v = r * r
     even = (-1.382060116867289e-10 * v + 1.6161986722541016e-09) * v - 1.0362901244090981e-08
@@ -54,8 +53,8 @@ def _erfcx_of_positive(a: Any) -> Any:
 
 @composed
 def _exp_of_square(a: Any, factor: Any) -> Any:
-    """exp(factor a^2), factor 1, or less in size: the square of the upper 26 bits is exact, and the
-    rest, which is small, is another factor. `a` is below 64."""
+    """exp(factor a^2), for |factor| <= 1 and a < 64: the square of the upper 26 bits is exact, and
+    the rest, which is small, is a second factor."""
     upper = rint(a * 1048576.0) * 9.5367431640625e-07
     d = factor * (a - upper) * (a + upper)
     return exp(factor * upper * upper) * (1.0 + d * (1.0 + d * (0.5 + d * 0.16666666666666666)))
@@ -147,8 +146,8 @@ def erfcinv(p: Any) -> Any:
 
 @composed
 def exp1(x: Any) -> Any:
-    """E_1(x): up to 1 its power series (DLMF 6.6.2), a polynomial in the place of it, beyond
-    exp(-x) / x times a polynomial of (x - 4) / (x + 2). NaN of negative numbers."""
+    """E_1(x): up to 1 its power series (DLMF 6.6.2), as a polynomial; beyond, exp(-x) / x times a
+    polynomial of (x - 4) / (x + 2). NaN for negative numbers."""
     v = x * x
     even = 2.1319070629865464e-09 * v + 3.059948236214403e-07
     odd = -1.141441703114265e-10 * v - 2.734600022984368e-08
@@ -183,14 +182,15 @@ def exp1(x: Any) -> Any:
 
 @composed
 def entr(x: Any) -> Any:
-    """-x log(x), 0 for x = 0 and -inf of negative numbers."""
+    """-x log(x), 0 for x = 0 and -inf for negative numbers."""
     return where(x < 0.0, -INFINITY, where(x == 0.0, 0.0, -x * log(x)))
 
 
 @composed
 def rel_entr(x: Any, y: Any) -> Any:
-    """x log(x / y), 0 for x = 0 and infinite of negative numbers. The logarithm is that of a
-    difference beside 1, and a difference of two where the quotient isn't a normal number."""
+    """x log(x / y), 0 for x = 0 and infinite for negative numbers. Near x = y the logarithm is that
+    of 1 plus a small difference; where the quotient isn't a normal number it is a difference of
+    two."""
     ratio = x / y
     near = abs(ratio - 1.25) < 0.75
     apart = abs(log(x) - log(y))

@@ -1,8 +1,8 @@
 """Linear systems by SciPy's LAPACK, in place, for matrices of fixed shape; small ones without it.
 
-LAPACK counts columns first: what is a row-major matrix here is its transpose there, so the lower
-triangle is called the upper one. The factors of LU are kept as LAPACK leaves them. Routines that
-can fail return whether they did.
+LAPACK is column-major: a row-major matrix here is its transpose there, so the lower triangle is
+called the upper one. The factors of LU are kept as LAPACK leaves them. Routines that can fail
+return whether they did.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tapegrad.backends.cpu.support.unrolled import (
     small_triangular,
 )
 
-ALONE = 16  # up to this size right sides are solved for one by one: several go to BLAS's threads
-BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks
+ALONE = 16  # up to this size right sides are solved one by one: several start BLAS's threads
+BLOCK, BLOCKS = 32, 32  # rows of a block that is pulled back at once; the most blocks
 
 
 def _no_number_if(builder: Any, failed: Any, kind: FixedArray, array: Any) -> None:
-    """Make all elements of a matrix NaN, if a flag is set."""
+    """Set all elements of a matrix to NaN, if a flag is set."""
     nan = ir.Constant(array.type.pointee, float("nan"))
     size = WORD(kind.shape[0] * kind.shape[1])
     with builder.if_then(failed, likely=False), cgutils.for_range(builder, size) as loop:
@@ -43,7 +43,7 @@ def _no_number_if(builder: Any, failed: Any, kind: FixedArray, array: Any) -> No
 
 
 def _clear_above(builder: Any, kind: FixedArray, array: Any) -> None:
-    """Make the elements above the diagonal 0."""
+    """Set the elements above the diagonal to 0."""
     n, zero = kind.shape[0], ir.Constant(array.type.pointee, 0.0)
     with cgutils.for_range(builder, WORD(n)) as loop:
         row, after = builder.mul(loop.index, WORD(n)), builder.add(loop.index, WORD(1))
@@ -57,7 +57,7 @@ def _clear_above(builder: Any, kind: FixedArray, array: Any) -> None:
 
 @Intrinsic
 def cholesky(typingctx: Any, x: Any) -> Any:
-    """Put the factor of the lower triangle of x in place of x; NaN, if it fails."""
+    """Replace x by the factor of its lower triangle; by NaN, if that fails."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
@@ -94,10 +94,11 @@ def _pull_back_block(factor: Any, ct: Any, n: int) -> None:
 
 @Intrinsic
 def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
-    """Put the cotangent of A in place of that of its factor, by blocks (arXiv:1602.07527, 4.2).
+    """Replace the cotangent of a factor by that of its matrix A, by blocks (arXiv:1602.07527, 4.2).
 
-    With A' symmetric, its diagonal doubled, the blocks below and left of a diagonal block follow:
-    S' - A' S for the side S, times the inverse of the triangle above it; then the triangle's own.
+    With A' symmetric and its diagonal doubled, the blocks below and left of a diagonal block
+    follow: S' - A' S for the side S, times the inverse of the triangle above it; then the
+    triangle's own.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -108,7 +109,7 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
         block = max(BLOCK, -(-n // BLOCKS))
         fortran = Fortran(context, builder, ct.dtype)
         cts, lower = args
-        corner = FixedArray(ct.dtype, (block, block), (n, 1))  # of any size: it is passed
+        corner = FixedArray(ct.dtype, (block, block), (n, 1))  # its size is an argument
         inner = (corner, corner, types.int64)
 
         def at(array: Any, row: int, column: int) -> Any:
@@ -153,7 +154,7 @@ def _triangular(lower: bool, unit: bool) -> Any:
             if n <= SMALL_MATRIX:
                 small_triangular(builder, (x, t), args, lower, unit)
                 return context.get_dummy_value()
-            stored = along == 1  # row by row; else a transpose, column by column
+            stored = along == 1  # row-major; else a transpose, column-major
             uplo = "U" if lower == stored else "L"
             diagonal = "U" if unit else "N"
             lead = max(down if stored else along, n)
@@ -181,7 +182,7 @@ solve_unit_lower, solve_unit_upper = _triangular(True, True), _triangular(False,
 
 @Intrinsic
 def lu(typingctx: Any, x: Any, pivots: Any) -> Any:
-    """Put the factors of x.T in place of x, transposed."""
+    """Replace x by the transposed factors of x.T."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
@@ -220,7 +221,7 @@ lu_solve, lu_solve_transposed = _lu_solve("N"), _lu_solve("T")
 
 @Intrinsic
 def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
-    """Put the transposed inverse in place of the factors x; NaN, of a singular matrix."""
+    """Replace the factors x by the transposed inverse; by NaN, if the matrix is singular."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
@@ -238,7 +239,7 @@ def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
 
 @Intrinsic
 def slogdet(typingctx: Any, factors: Any, pivots: Any) -> Any:
-    """The sign and the logarithm of a determinant, of the factors of its matrix."""
+    """The sign and the logarithm of a determinant, from the factors of its matrix."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = factors.shape[0]
@@ -270,7 +271,7 @@ def slogdet(typingctx: Any, factors: Any, pivots: Any) -> Any:
 
 
 def _diagonals(builder: Any, x: FixedArray, lower: Any) -> list[Any]:
-    """How many diagonals a banded matrix has below and above, as Fortran takes them."""
+    """The numbers of diagonals of a banded matrix below and above, as Fortran takes them."""
     below = builder.trunc(lower, INT)
     above = builder.sub(INT(x.shape[1] - 1), builder.mul(below, INT(2)))
     return [cgutils.alloca_once_value(builder, value) for value in (below, above)]
@@ -278,7 +279,7 @@ def _diagonals(builder: Any, x: FixedArray, lower: Any) -> list[Any]:
 
 @Intrinsic
 def banded_lu(typingctx: Any, x: Any, pivots: Any, lower: Any) -> Any:
-    """Put the factors of a banded matrix in its place."""
+    """Replace a banded matrix by its factors."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n, width = x.shape
@@ -322,7 +323,7 @@ def _call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[
             translator.take(parameter.arg, argument, kind)
             if isinstance(kind, FixedArray):
                 argument.add_attribute("noalias")
-        translator.body(tree.body[1:])  # after what it says of itself
+        translator.body(tree.body[1:])  # after the docstring
         translator.builder.ret_void()
         translator.finish()
     builder.call(builder.module.globals[name], given)

@@ -1,5 +1,5 @@
-"""Operators and functions of numbers: which types they take is numba's business, and so is what is
-written for a call."""
+"""Operators and functions of numbers. numba defines the types that they take, and the code of a
+call."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tapegrad.backends.cpu.support.arrays import Intrinsic
 
 
 class Typing(BaseContext):
-    """Which types operators and functions of numbers take. numba's own table has methods of all
-    its types, too, for which it loads all its implementations, and with them scipy.linalg."""
+    """The types that operators and functions of numbers take. numba's own table also has methods of
+    all its types, for which it loads all its implementations, and with them scipy.linalg."""
 
     def init(self) -> None:
         self.table = Registry()
@@ -30,10 +30,10 @@ class Typing(BaseContext):
 
 
 def _load_numbers() -> None:
-    """What numba does with numbers: modules that put it in its tables."""
+    """Load numba's operations on numbers: modules that register them."""
     import numba.core.typing.builtins
     import numba.cpython.numbers  # noqa: F401
-    from numba.cpython import mathimpl  # which absolute values and powers call
+    from numba.cpython import mathimpl  # absolute values and powers call it
 
     TARGET.install_registry(mathimpl.registry)
 
@@ -45,13 +45,13 @@ _WHOLE = cpu_target.target_context.subtarget(
 TARGET = _WHOLE.subtarget(
     typing_context=TYPING,
     load_additional_registries=_load_numbers,
-    compile_internal=_WHOLE.compile_internal,  # powers of integers, which are numba's Python
+    compile_internal=_WHOLE.compile_internal,  # powers of integers are Python that numba compiles
 )
 
 
 @functools.lru_cache(maxsize=8192)
 def implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-    """What writes a call with operands of these types, and its signature."""
+    """The function that writes a call with operands of these types, and its signature."""
     if any(isinstance(kind, types.Complex) for kind in kinds):
         function = OF_COMPLEX.get(function, function)
     if isinstance(function, Intrinsic):
@@ -66,8 +66,8 @@ def implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     return TARGET.get_function(known, found), found
 
 
-OF_COMPLEX: dict[Any, Any] = {}  # other functions and operators for them, put in by `complexes`
-# Integers wrap around, as NumPy's do. numba's promise to LLVM that they don't.
+OF_COMPLEX: dict[Any, Any] = {}  # replacements for complex operands, filled in by `complexes`
+# Integers wrap around, as NumPy's do. numba's tell LLVM that they don't.
 WRAPPING: dict[Any, Any] = {
     operator.add: lambda builder, args: builder.add(*args),
     operator.sub: lambda builder, args: builder.sub(*args),

@@ -1,11 +1,10 @@
-"""What a loop of a kernel is, apart from the names in it and from where its arrays start.
+"""The outline of a loop: its structure without its names and the offsets of its arrays.
 
 LLVM takes more than twice as long for a function of twice the size, and programs repeat themselves:
-fifty layers are a hundred loops, which are two. So large loops that are alike become one function.
-A loop that is alone stays where it is: LLVM takes a quarter of a millisecond for each function.
-Loops are alike where their tokens are equal: those of the
-syntax tree, with variables and arrays numbered as they appear, types in place of their names, and
-distances in place of where elements are.
+fifty layers are a hundred loops, of two kinds. So equal large loops become one function. A loop
+that occurs once stays in the kernel: LLVM takes a quarter of a millisecond for each function. Loops
+are equal if their tokens are: those of the syntax tree, with variables and arrays numbered as they
+appear, types in place of their names, and distances in place of offsets.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from typing import Any
 
 from llvmlite import ir
 
-# Rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it. With fifty
-# loops of 64 rounds in one function it took ten seconds for that.
+# Up to this many rounds a loop stays in the kernel: LLVM may unroll it into the code around it. For
+# fifty loops of 64 rounds in one function, that took ten seconds.
 SMALL = 48
-# Rounds up to which LLVM may write out a nest, or an inner loop. Longer ones it writes out after it
-# has made vectors of them, which takes it up to half of its time, and saves none in a call.
+# Up to this many rounds LLVM may unroll a nest, or an inner loop. It would unroll longer ones after
+# vectorising, which takes up to half of its time, and makes no call faster.
 FEW = 16
-# What says how far elements are: `i + 2` beside `i`.
+# Nodes of constant distances: `i + 2` beside `i`.
 DISTANCE = ast.BinOp, ast.operator, ast.Constant
 
 
 class Outline:
-    """A loop as a function of what it takes from outside.
+    """A loop as a function of its inputs.
 
-    `arrays` are those that it touches, each with how far from its start the first element is that
-    a round of zeros touches; `views` are the names of their parts, each with the number of its
-    array and how far it starts from there. `read` and `changed` are variables.
+    `arrays` are the arrays that it touches, each with the offset of the first element that a round
+    of zeros touches. `views` are the names of their parts, each with the number of its array and
+    its offset from there. `read` and `changed` are variables.
     """
 
     def __init__(
@@ -43,9 +42,11 @@ class Outline:
         variables: dict[str, Any],
         total: Counter[str],
     ) -> None:
-        """The outline of a loop, which is the first of these nodes, among arrays, which are each an
-        array that overlaps no other, where it starts in that, and its type; among variables, by
-        their types; in a kernel that has each name so often."""
+        """The outline of the loop `nodes[0]`, whose nodes are `nodes`.
+
+        `arrays` are, by name: an array that overlaps no other, an offset in it, and the type.
+        `variables` are types, and `total` is the number of uses of each name in the kernel.
+        """
         self.arrays: list[tuple[Any, int]] = []
         self.views: dict[str, tuple[int, int]] = {}
         self.read: list[str] = []
@@ -53,7 +54,7 @@ class Outline:
         self._known, self._variables = arrays, variables
         self._tokens: list[Any] = []
         self._numbers: dict[Any, int] = {}
-        self._distances: list[tuple[int, int, int]] = []  # the token's place, the array, how far
+        self._distances: list[tuple[int, int, int]] = []  # token's place, array, distance
         indices = {node.target.id for node in nodes if isinstance(node, ast.For)}  # type: ignore[attr-defined]
         names = [node for node in nodes if isinstance(node, ast.Name)]
         here = Counter(node.id for node in names)
@@ -83,7 +84,7 @@ class Outline:
             for item in node:
                 self._node(item)
         else:
-            self._tokens += [type(node), repr(node)]  # which tells 1 from 1.0, and 0.0 from -0.0
+            self._tokens += [type(node), repr(node)]  # tells 1 from 1.0, and 0.0 from -0.0
 
     def _name(self, name: str) -> None:
         if name in self._known:
@@ -116,7 +117,7 @@ class Outline:
         self._tokens += [None, number, kind.dtype, kind.strides, extents]
 
     def _relate(self) -> None:
-        """Have distances count from the first that each array is touched at, within the array."""
+        """Make distances relative to the first element of each array that is touched."""
         starts = [
             max(0, min(distance for _, number, distance in self._distances if number == k))
             for k in range(len(self.arrays))
@@ -136,8 +137,8 @@ def _name_of(node: ast.expr) -> str:
 def taken_apart(
     index: ast.expr, strides: tuple[Any, ...]
 ) -> tuple[list[tuple[ast.expr, Any]], int]:
-    """Where an element is: parts of its index that are computed, each with its stride, and how far
-    the constants in the index go, but along axes with an open stride."""
+    """The address of an element: the computed parts of its index, each with its stride, and the
+    constant distance. Axes with an open stride are computed ones."""
     rest, distance = [], 0
     for entry, stride in zip(entries_of(index), strides, strict=False):
         if isinstance(entry, ast.Slice):
@@ -153,7 +154,7 @@ def taken_apart(
 
 
 def kept_axes(index: ast.expr, rank: int) -> list[int]:
-    """The axes that an array has left at an index, of which a slice is all of an axis."""
+    """The axes that remain of an array at an index. A slice is a whole axis."""
     entries = entries_of(index)
     slices = [a for a, entry in enumerate(entries) if isinstance(entry, ast.Slice)]
     return [*slices, *range(len(entries), rank)]
@@ -164,7 +165,7 @@ def entries_of(index: ast.expr) -> list[ast.expr]:
 
 
 def _split(entry: ast.expr) -> tuple[ast.expr | None, int]:
-    """An entry of an index as something and a constant that is added."""
+    """An entry of an index as a computed part (or None), and a constant that is added."""
     match entry:
         case ast.Constant(value=int(value)):
             return None, value
@@ -175,8 +176,8 @@ def _split(entry: ast.expr) -> tuple[ast.expr | None, int]:
 
 
 def shape_of(nodes: Sequence[ast.AST]) -> Hashable:
-    """What loops that are alike have in common, wherever they stand: distances are left out, but
-    rounds are not."""
+    """A key that is the same for equal loops at any place: it leaves distances out, but not trip
+    counts."""
     kinds = Counter(type(x) for x in nodes if not isinstance(x, DISTANCE))
     return *[length(x) for x in nodes if isinstance(x, ast.For)], frozenset(kinds.items())
 
@@ -189,7 +190,7 @@ def rounds(statement: ast.stmt) -> float:
 
 
 def length(loop: ast.For) -> float:
-    """How many rounds a loop has; infinity, if that isn't constant."""
+    """A loop's trip count; infinity, if that isn't constant."""
     assert isinstance(loop.iter, ast.Call)
     try:
         return len(range(*map(_extent, loop.iter.args)))
@@ -205,21 +206,21 @@ def _extent(bound: ast.expr) -> int:
 
 
 def is_rolled(bound: ast.expr) -> bool:
-    """Whether LLVM isn't told this bound of a loop: see `scalars.rolled`."""
+    """Whether this bound of a loop is hidden from LLVM: see `scalars.rolled`."""
     return isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled"
 
 
 def keep_rolled(back: ir.Branch) -> None:
-    """Have LLVM not write out the loop that this branch closes, nor take several vectors at once:
-    of a short row there may be no more than one."""
+    """Keep LLVM from unrolling the loop that this branch closes, and from interleaving vectors: a
+    short row may have only one."""
     module = back.parent.module
     loop = ir.MDValue(module, [], str(len(module.metadata)))
-    loop.operands = loop, module.add_metadata(["llvm.loop.unroll.disable"])  # no other is this one
+    loop.operands = loop, module.add_metadata(["llvm.loop.unroll.disable"])  # makes it unique
     back.set_metadata("llvm.loop", loop)
 
 
 def procedure(module: Any, name: str, taken: list[Any]) -> ir.Function:
-    """A function that returns nothing, for its module alone."""
+    """A function without a result, private to its module."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
     function.linkage = "internal"
     function.attributes.add("noinline")

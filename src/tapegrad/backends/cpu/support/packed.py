@@ -1,22 +1,23 @@
-"""Products of matrices of any size, however they lie in memory.
+"""Products of matrices of any size and strides.
 
-Where y doesn't lie as blocks read it, or too far apart for the caches, a panel of it is copied
-first: as wide as a block, and some deep. All blocks below each other read that.
+Where the layout of y isn't the one that blocks read, or its rows are too far apart for the caches,
+a panel of it is copied first: as wide as a block, and at most DEPTH deep. A column of blocks reads
+the panel.
 
-    for i in range(0, m, high):  # so many rows of x stay in the second cache, as deep as panels are
+    for i in range(0, m, high):  # these rows of x, as deep as panels, stay in the second cache
         for p in range(0, k, DEPTH):
             for j in range(0, n, wide):
                 panel = y[p : p + DEPTH, j : j + wide]
                 out[i : i + high, j : j + wide] += x[i : i + high, p : p + DEPTH] @ panel
 
-The rows and columns of y may be windows of an array, which are copied out of it panel by panel.
+The rows and columns of y may be windows of an array, which are copied panel by panel.
 
-This is one function for all products, to which shapes and strides are arguments, too; and so are
-the functions that copy and compute, of which there are only those that are needed.
+One function serves all products: shapes and strides are its arguments, and so are the functions
+that copy and compute. Only the functions that are needed are compiled.
 
-The terms of each number are added up in registers in order, DEPTH at a time, and these sums then to
-the number. That is so on each way that a product may take here, and among small ones. So a row has
-the same bits however many rows are computed with it.
+The terms of each number are added up in registers, in order, DEPTH at a time, and these sums are
+then added to the number. That holds for all ways of computing a product, here and in `unrolled`. So
+a row has the same bits however many rows are computed with it.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from tapegrad.backends.cpu.support.copies import DEPTH, copy_of_panel, copying, 
 from tapegrad.backends.cpu.support.shared import REALS, letter_of, shared_function
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
-# So many bytes of x are read again for each panel, from the second cache.
+# Bytes of x that each panel reads again, from the second cache.
 PART = 2**19
-# To copy y doesn't pay for so few rows of x, nor where what is read of it at once takes no more
-# bytes than these, with what lies in between.
+# Copying y doesn't pay for at most this many rows of x, nor where a panel of y spans at most this
+# many bytes.
 FEW_ROWS, NEAR = 32, 2**18
 
 
 def packed_product(
     builder: Any, kinds: Sequence[FixedArray], arrays: Any, adds: bool, sizes: Any = None
 ) -> None:
-    """out = x @ y, or out += x @ y, for three matrices; if there are `sizes`, of so many rows,
-    columns and terms at the front. It is a function, which products of such matrices share."""
+    """out = x @ y, or out += x @ y, for three matrices; with `sizes`, for this many rows, columns
+    and terms at the front. Products of matrices of the same types share a function."""
     given = [*arrays, *(sizes or ())]
     known = [getattr(size, "constant", None) for size in sizes or ()]
     name = f"product {kinds} {adds} {known}"
@@ -65,7 +66,7 @@ def packed_product(
         _write(inside, kinds, function.args[:3], adds, function.args[3:], known)
         inside.ret_void()
     else:
-        function.attributes.add("noinline")  # the first call alone stands as well in its place
+        function.attributes.add("noinline")  # a single call is inlined
     builder.call(function, given)
 
 
@@ -95,8 +96,8 @@ def _write(
 
 
 class _Product:
-    """A product of which some is known while code is written: its extents m, n and k, or None; the
-    strides of x, y and out, and how many rows there are at most, or None."""
+    """A product, with what is known while code is written: its extents m, n and k, or None; the
+    strides of x, y and out; and the largest number of rows, or None."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class _Product:
         self.wide = self.lanes * (block_vectors(self.rows) if self.in_place else 2)
 
     def _in_place(self) -> bool:
-        """Whether y is read where it lies."""
+        """Whether y is read without a copy."""
         _, _, apart, between, _, _ = self.strides
         if self.n is None or between != 1 or is_open(apart):
             return False
@@ -127,7 +128,7 @@ class _Product:
         return few or self.deep * apart * self.size <= NEAR
 
     def call(self, sizes: Sequence[Any], adds: bool) -> None:
-        """Emit the product, of these sizes."""
+        """Emit the product, with these sizes."""
         high = max(1, PART // (self.deep * self.size * self.rows)) * self.rows
         beside = self.strides[5]
         at_once = len(self._parts()) == 1 if self.m is None else self.m <= high
@@ -141,7 +142,7 @@ class _Product:
         copy = copy_last = ir.Constant(copying(self.letter).as_pointer(), None)
         if not self.in_place:
             copy = copy_last = self._copy()
-        if self.strides[3] == 1 and edge:  # whose blocks read no further than there are columns
+        if self.strides[3] == 1 and edge:  # blocks of the edge read no further than its columns
             copy_last = ir.Constant(copy.type, None)
         aside = int(n is None or beside != 1)
         function = product_of_panels(builder.module, self.letter, aside, int(self.windows))
@@ -153,8 +154,8 @@ class _Product:
         builder.call(function, given)
 
     def _windows(self) -> str:
-        """How windows are copied: as many columns at once as stand side by side, or rows, if these
-        are more."""
+        """The method that copies windows: vectors along the columns that are next to each other, or
+        along the rows, if more of them are."""
         rows, columns = (
             stride[-1] if isinstance(stride, tuple) else (DEPTH, stride)
             for stride in self.strides[2:4]
@@ -164,8 +165,8 @@ class _Product:
         return "windows"
 
     def _ways(self, stride: Any) -> Any:
-        """The address of what says how windows go along an axis: along how many axes of their
-        array, how many there are along each, and how many elements apart."""
+        """The address of the description of windows along an axis: the number of axes of their
+        array, and the extent and stride of each."""
         ways = stride if isinstance(stride, tuple) else ((1, stride),)
         words = [len(ways), *itertools.chain.from_iterable(ways)]
         place = cgutils.alloca_once(self.builder, WORD, len(words))
@@ -174,8 +175,7 @@ class _Product:
         return self.builder.ptrtoint(place, WORD)
 
     def _panels(self, sizes: Sequence[Any], adds: bool) -> None:
-        """A product of which nothing is copied, and no part of x is read again from the second
-        cache."""
+        """A product without copies, that reads x only once from the second cache."""
         builder = self.builder
         down, along, apart, _, below, _ = [word(builder, n) for n in self.strides]
         rows, _, depth = sizes
@@ -194,15 +194,15 @@ class _Product:
         if self.k is not None and self.k <= DEPTH:
             add(WORD(0), depth, FLAG(adds))
             return
-        # Where there are no terms the product is written, too.
+        # The product is also written if there are no terms.
         terms = registers.larger(depth, WORD(1))
         with cgutils.for_range_slice(builder, WORD(0), terms, WORD(DEPTH), WORD) as (p, _):
             deep = registers.smaller(builder.sub(depth, p), WORD(DEPTH))
             add(p, deep, builder.or_(FLAG(adds), builder.icmp_signed(">", p, WORD(0))))
 
     def _parts(self) -> list[tuple[int, int, int]]:
-        """The columns of whole blocks, and what is left of them: where they begin, how many blocks
-        there are, and how wide they are."""
+        """The columns of whole blocks, and the remaining ones: the first column, the number of
+        blocks, and their width."""
         if self.n is None:
             return []
         whole, left = divmod(self.n, self.wide)
@@ -247,12 +247,14 @@ def _product_type(letter: str, *_: Any) -> Any:
 def product_of_panels(
     builder: Any, args: Sequence[Any], letter: str, aside: int, windows: int
 ) -> None:
-    """A product, in panels. Only if blocks may have to be computed `aside` can it do that. Of
-    `windows`, `apart` and `between` are the addresses of what says where these are.
+    """A product, in panels.
 
-    `full` and `last` compute blocks that are `wide`, and the last ones of a row, which are as wide
-    as its `edge`; if that isn't known it is 0, and the last ones are as wide as others. What `copy`
-    and `copy_last` are for these is null where y is read in place.
+    `aside` tells whether the function can compute blocks in scratch memory. With `windows`, `apart`
+    and `between` are the addresses of the descriptions of windows.
+
+    `full` and `last` compute blocks of width `wide`, and the last ones of a row, of width `edge`.
+    If the edge isn't known it is 0, and the last blocks are `wide`, too. `copy` and `copy_last`
+    copy their panels; they are null where y is read in place.
     """
     _Panels(builder, args, bool(aside), bool(windows)).write()
 
@@ -270,7 +272,7 @@ class _Panels(Registers):
 
     def write(self) -> None:
         builder = self.builder
-        # Of windows, vectors are copied that are longer than what there is.
+        # Windows are copied in whole vectors, beyond the end of the panel.
         self.panel = self._memory(2 * (DEPTH + self.lanes * self.windows))
         if self.aside:
             self.block = self._memory(16)
@@ -279,7 +281,7 @@ class _Panels(Registers):
         for_slices = cgutils.for_range_slice
         with for_slices(builder, WORD(0), self.m, self.high, WORD) as (i, _):
             height = self.smaller(builder.sub(self.m, i), self.high)
-            # Where there are no terms the product is written, too.
+            # The product is also written if there are no terms.
             terms = self.larger(self.k, WORD(1))
             with for_slices(builder, WORD(0), terms, WORD(DEPTH), WORD) as (p, _):
                 depth = self.smaller(builder.sub(self.k, p), WORD(DEPTH))
@@ -303,7 +305,7 @@ class _Panels(Registers):
         return place
 
     def _find(self, k: int, ways: Any, first: Any, count: Any) -> None:
-        """Have the places of so many rows of windows, or of columns."""
+        """Compute the offsets of `count` rows of windows, or of columns."""
         builder = self.builder
         function = builder.module.globals.get("places")
         if function is None:
@@ -316,7 +318,7 @@ class _Panels(Registers):
         builder.call(function, [ways, first, count, self.places[k]])
 
     def _panel(self, places: Sequence[Any], j: Any, height: Any, depth: Any, adds: Any) -> None:
-        """What one panel adds to the blocks below each other."""
+        """Add one panel's part to a column of blocks."""
         builder, (left, right, target) = self.builder, places
         rest = builder.sub(self.n, j)
         width = self.smaller(rest, self.wide)
@@ -355,7 +357,7 @@ class _Panels(Registers):
                 self._store(self.after(target, (first, self.below)), count, width, adds)
 
     def _store(self, target: Any, count: Any, width: Any, adds: Any) -> None:
-        """Put a block that was computed aside in its place, as far as there is one."""
+        """Write a block that was computed aside to its place, as far as it is inside out."""
         builder = self.builder
         with (
             cgutils.for_range(builder, count) as row,

@@ -1,20 +1,20 @@
-"""Loops in chunks, which several threads work through: how they share them.
+"""Loops in chunks: how several threads share the chunks.
 
-Who calls such a loop opens a slot of the pool's memory (see `threads`), where helpers find it, and
-takes chunks from the front while helpers take them from the end; so each works on the same part of
-an array in loop after loop, which its cache still holds. Nobody waits for a helper but for those
-who are at work when no chunk is left.
+The thread that calls the loop opens a slot in the pool's memory (see `threads`), where helpers find
+it. It takes chunks from the front, and helpers take them from the end, so that each thread works on
+the same part of an array in loop after loop, which its cache still holds. The caller waits only for
+helpers that are still at work when no chunk is left.
 
     status = 0
     slot.open(body, given, chunks)
     while (chunk := slot.next_in_front()) < chunks:
         status = max(status, body(given, chunk))
-    slot.close()                          # nobody enters any more
-    wait until all who entered have left
+    slot.close()                          # no thread enters any more
+    wait until all that entered have left
 
-A slot's `state` says all about who uses it, and changes at once: whether it belongs to a caller,
-whether it is open, and how many are in it. So a helper that enters by exchanging the state that it
-has seen for one with itself in it is waited for, or doesn't enter.
+A slot's `state` is one word that changes atomically: whether a caller has the slot, whether it is
+open, and how many helpers are in it. A helper enters by a compare-and-swap of the state that it has
+read with that state plus itself. So it is either waited for, or it doesn't enter.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from tapegrad.backends.cpu.threads import (
 )
 
 FAILED = 2**62  # the status of a chunk that raised an error
-_CLAIMED, _OPEN, _ENTERED = 1, 2, 4  # of a slot's state: the last is a number's unit
-_FRONT, _BACK = 1, 2**32  # of what is taken: so many from each end
-# How often a caller looks whether all have left, and a helper for work, before it lets others have
-# its core.
+_CLAIMED, _OPEN, _ENTERED = 1, 2, 4  # bits of a slot's state; the last is the unit of a count
+_FRONT, _BACK = 1, 2**32  # units of `taken`: the chunks taken from each end
+# Polls of a caller (until all have left) and of a helper (for work) between two offers of the core
+# to other threads.
 _LATE, _OFTEN = 4096, 16
 _IN_ORDER = "seq_cst"
 
@@ -54,7 +54,7 @@ BODY = ir.FunctionType(WORD, [POINTER.as_pointer(), WORD])
 
 
 class _Slot:
-    """The words of a slot, each in a line of the cache of its own if many write it."""
+    """The words of a slot. Those that many threads write are in cache lines of their own."""
 
     def __init__(self, builder: Any, number: Any) -> None:
         start = builder.add(builder.mul(number, WORD(4 * LINE)), WORD(FIRST_SLOT * LINE))
@@ -94,7 +94,7 @@ def _region_type() -> Any:
 
 @shared_function("region", _region_type)
 def run_region(b: Any, args: Any) -> None:
-    """body(given, chunk) for all chunks; the highest of what it gives."""
+    """Run body(given, chunk) for all chunks. Returns the highest status."""
     body, given, chunks = args
     work, help_ = _work_function(b.module), _help_function(b.module)
     _store(b, b.ptrtoint(help_, WORD), _word(b, HELP))
@@ -105,7 +105,7 @@ def run_region(b: Any, args: Any) -> None:
     before = b.block
     b.cbranch(b.and_(several, has_helpers), slots, alone)
 
-    # A slot that nobody uses, or none.
+    # Find a free slot; without one, run alone.
     b.position_at_end(slots)
     number = b.phi(WORD)
     number.add_incoming(WORD(0), before)
@@ -173,8 +173,8 @@ def _work_function(module: Any) -> Any:
 
 
 def _help_function(module: Any) -> Any:
-    """What a helper does until it has looked for work so often in vain, or isn't wanted any more:
-    there is another crew than its own.
+    """Work as a helper, until `patience` polls in a row have found nothing, or the pool's crew
+    isn't this helper's any more.
 
     void help(long crew, long patience)
     """
@@ -225,7 +225,8 @@ def _internal(module: Any, kind: Any, name: str) -> Any:
 
 
 def _ends(b: Any, taken: Any) -> tuple[Any, Any]:
-    """How many chunks were taken from the front, and from the end, or were to be."""
+    """The numbers of chunks taken from the front and from the end. They may count past the last
+    chunk."""
     return b.and_(taken, WORD(_BACK - 1)), b.lshr(taken, WORD(32))
 
 
@@ -235,7 +236,7 @@ def _count(b: Any, taken: Any) -> Any:
 
 @contextmanager
 def _while(b: Any, holds: Callable[[], Any]) -> Any:
-    """A loop, with the number of its round."""
+    """A loop. Yields the number of its round."""
     before = b.block
     head, body, after = (b.append_basic_block() for _ in range(3))
     b.branch(head)
@@ -263,8 +264,8 @@ def _pause(b: Any) -> None:
 
 
 def _let_others(b: Any, times: Any, every: int) -> None:
-    """Every so many times, let the system give this core to another thread. That may be who is
-    waited for; and it sees that this one could use a core that is idle."""
+    """Every `every` rounds, offer this core to another thread. That may be one that is waited for;
+    and the system learns that this thread could use an idle core."""
     name = "sched_yield" if os.name == "posix" else "SwitchToThread"
     kind = ir.FunctionType(INT, [])
     last = WORD(every - 1)

@@ -1,4 +1,4 @@
-"""What is done of whole rows by a call: whether all numbers are moderate, and making them zero."""
+"""Calls on whole rows: test whether all numbers are moderate, and set them to zero."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 4  # vectors
 
 @Intrinsic
 def clear(typingctx: Any, vector: Any) -> Any:
-    """Make the numbers of a vector 0."""
+    """Set the numbers of a vector to 0."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         size = vector.dtype.bitwidth // 8
@@ -35,7 +35,7 @@ def clear(typingctx: Any, vector: Any) -> Any:
 
 @Intrinsic
 def all_moderate(typingctx: Any, array: Any, first: Any, count: Any, bound: Any) -> Any:
-    """Whether so many numbers that follow each other, from one on, are moderate: see
+    """Whether `count` consecutive numbers, from `first` on, are moderate: see
     `scalars.moderate`."""
     kind = array.dtype
 
@@ -46,7 +46,7 @@ def all_moderate(typingctx: Any, array: Any, first: Any, count: Any, bound: Any)
         bound = context.cast(builder, args[3], sig.args[3], kind)
         high = builder.bitcast(bound, bits)
         low = builder.bitcast(builder.fdiv(ir.Constant(real, 1.0), bound), bits)
-        # The exponents around that of 1, as many as a number of some bits counts.
+        # The exponents around that of 1: a power of two of them.
         most = builder.lshr(builder.sub(high, low), bits(exponent))
         wide = builder.sub(bits(kind.bitwidth - 1), builder.ctlz(most, FLAG(1)))
         many = builder.shl(bits(1 << exponent), wide)
@@ -71,16 +71,18 @@ def _asking(letter: str) -> Any:
 
 @shared_function("moderate", _asking)
 def _all_moderate(builder: Any, args: Sequence[Any], letter: str) -> None:
-    """Whether each of so many numbers is 0, or has a magnitude between those with these bits."""
+    """Whether each of `count` numbers is 0, or has a magnitude between those with the bits `low`
+    and `high`."""
     _Magnitudes(builder, args).write()
 
 
 class _Magnitudes(Registers):
-    """Writes the function. Of floats without their signs the bits are in order.
+    """Writes the function. Without their signs, floats are ordered like their bits.
 
-    Most numbers are close to 1, which takes fewer instructions to see: their exponents, moved by
-    `shift`, have none of the bits that say how `far` they are. So that is looked at first, until
-    there is another; from there on whether numbers are that or zeros; and then exactly."""
+    Most numbers are close to 1. That takes fewer instructions to see: their exponents, moved by
+    `shift`, have none of the bits of `far`. So this is tested first, up to the first number that
+    isn't; from there on, whether numbers are close to 1 or zeros; and then the exact condition.
+    """
 
     def __init__(self, builder: Any, args: Sequence[Any]) -> None:
         self.x, self.count, self.low, self.high, shift, far = args
@@ -102,8 +104,8 @@ class _Magnitudes(Registers):
         self._answer(1, WORD(0))
 
     def _first_far(self) -> Any:
-        """Where the first vectors are of which one has a number that isn't close to 1; before all
-        that, return if there are none."""
+        """The position of the first vectors with a number that isn't close to 1. If there is none,
+        the function returns true here."""
         builder = self.builder
         before = builder.block
         head, body, back, after = (builder.append_basic_block() for _ in range(4))
@@ -123,8 +125,8 @@ class _Magnitudes(Registers):
         return p
 
     def _fetch(self, p: Any) -> None:
-        """Have so many vectors from a place on come from memory, while the loop goes on: of a
-        matrix they are the next row. Nothing has to be there."""
+        """Prefetch the vectors from `p` on, while the loop goes on: in a matrix they are the next
+        row. The memory needn't exist."""
         kind = ir.FunctionType(VOID, [POINTER, INT, INT, INT])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
         for k in range(AT_ONCE):
@@ -141,7 +143,8 @@ class _Magnitudes(Registers):
         builder.ret(builder.not_(self._any(self._found(start, 1, self._strays))))
 
     def _found(self, start: Any, together: int, look: Callable[[Any], Any]) -> Any:
-        """What is found in any vector from `start` on, so many at a time."""
+        """The union of what `look` finds in the vectors from `start` on, `together` of them at a
+        time."""
 
         def also(p: Any, found: Sequence[Any]) -> list[Any]:
             vectors = map(look, self._vectors(p, together))
@@ -151,7 +154,7 @@ class _Magnitudes(Registers):
         return self.repeated(start, self.count, step, [self._each(0)], also)[0]
 
     def _vectors(self, p: Any, together: int) -> list[Any]:
-        """So many vectors from a place on; the last ones end where the numbers do."""
+        """`together` vectors from `p` on; the last ones end where the numbers do."""
         builder, step = self.builder, together * self.lanes
         p = self.smaller(p, builder.sub(self.count, WORD(step)))
         places = (
@@ -178,7 +181,7 @@ class _Magnitudes(Registers):
         return self.builder.and_(x, self._each(2 ** (self.word.width - 1) - 1))
 
     def _any(self, found: Any) -> Any:
-        """Whether there is a bit in any of the words of a vector."""
+        """Whether any word of a vector has a bit set."""
         some = self.builder.icmp_unsigned("!=", found, self._each(0))
         bits = ir.IntType(self.lanes)
         return self.builder.icmp_unsigned("!=", self.builder.bitcast(some, bits), bits(0))

@@ -1,7 +1,7 @@
 """Scalar functions for the emitted loops.
 
-They go to LLVM's intrinsics or to libm; on x86-64 with glibc they carry the names of libmvec's
-vector variants, and LLVM vectorises the loops around them.
+They call LLVM's intrinsics or libm. On x86-64 with glibc they carry the names of libmvec's vector
+variants, and LLVM vectorises the loops around them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numba.core.typing.templates import signature
 from tapegrad.backends.cpu.linking import vector_library
 from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD, Intrinsic
 
-# What a processor needs for variants, and their lanes for numbers of a width.
+# The processor feature that each set of variants needs, and their lanes by the numbers' width.
 _VARIANTS = {"d": ("+avx2", {64: 4, 32: 8}), "e": ("+avx512f", {64: 8, 32: 16})}
 
 
 @functools.cache
 def features() -> frozenset[str]:
-    """What code is compiled for: features of this processor, with a sign each."""
+    """The processor features that code is compiled for, each with a sign."""
     chosen = config.CPU_FEATURES  # type: ignore[attr-defined]
     return frozenset((get_host_cpu_features() if chosen is None else chosen).split(","))
 
@@ -38,11 +38,11 @@ def _common(*kinds: Any) -> Any:
 
 
 def _behind(module: Any, function: Any) -> Any:
-    """A function of this module that does nothing but call one of libm's.
+    """A function of this module that only calls one of libm's.
 
-    LLVM knows libm, and would make other calls of some of its own: `log(x)` the intrinsic where it
-    sees that x is positive, `pow(2, x)` that of exp2, `cos(-x)` another cos. Those have no
-    variants. It doesn't know this function.
+    LLVM knows libm, and would replace some calls: `log(x)` by the intrinsic where x is known to be
+    positive, `pow(2, x)` by that of exp2, `cos(-x)` by another cos. The replacements have no vector
+    variants. LLVM doesn't know this function.
     """
     name = f"scalar_{function.name}"
     if name not in module.globals:
@@ -57,9 +57,9 @@ def _behind(module: Any, function: Any) -> Any:
 
 
 def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int) -> str:
-    """Declare libmvec's variants of a function in the module; the attribute that names them as
-    those of the one `_behind` which it stands. LLVM takes whichever has as many lanes as a loop,
-    on any processor: one of AVX-512 for numbers that a loop over float32 computes in float64."""
+    """Declare libmvec's variants of a function in the module. Returns the attribute that names them
+    as variants of its `_behind` function. LLVM takes those with as many lanes as a loop, on any
+    processor: those of AVX-512 for numbers that a loop over float32 computes in float64."""
     names = []
     for isa, (feature, lanes) in _VARIANTS.items():
         if feature not in features():
@@ -75,7 +75,7 @@ def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int
 
 
 def _keep(module: Any, function: Any) -> None:
-    """Put a function on the list of what LLVM may neither drop nor change."""
+    """Add a function to the list of those that LLVM may neither drop nor change."""
     name, pointer = "llvm.compiler.used", BYTE.as_pointer()
     kept = [*module.globals[name].initializer.constant] if name in module.globals else []
     kept.append(function.bitcast(pointer))
@@ -103,7 +103,7 @@ def _intrinsic(emit: Any, name: str, arity: int) -> Any:
 
 
 def _libm(name: str, arity: int = 1, vectorised: bool = True) -> Any:
-    """A function of libm, of one width in and out."""
+    """A function of libm, with one width of operands and result."""
 
     def emit(typingctx: Any, *kinds: Any) -> Any:
         kind = _common(*kinds)
@@ -131,7 +131,7 @@ def _libm(name: str, arity: int = 1, vectorised: bool = True) -> Any:
 
 
 def _llvm(name: str, arity: int = 1) -> Any:
-    """An intrinsic of LLVM, of one width in and out."""
+    """An intrinsic of LLVM, with one width of operands and result."""
 
     def emit(typingctx: Any, *kinds: Any) -> Any:
         kind = _common(*kinds)
@@ -165,9 +165,9 @@ copysign = _llvm("copysign", 2)
 def plus(typingctx: Any, x: Any, y: Any) -> Any:
     """x + y for sums whose order is free: LLVM may keep many partial sums.
 
-    Not "nsz", which would do no more than lose the sign of a zero, but for which LLVM also takes
-    apart the terms x and y themselves: x - x becomes 0 where x is infinite, and the factors of
-    products are multiplied first, which may overflow.
+    Without the flag "nsz": it would only drop the sign of a zero, but with it LLVM also
+    reassociates the terms x and y themselves: x - x becomes 0 where x is infinite, and the factors
+    of products are multiplied first, which may overflow.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -178,7 +178,7 @@ def plus(typingctx: Any, x: Any, y: Any) -> Any:
 
 @Intrinsic
 def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
-    """x if the condition holds, else y: both are computed, none decides a branch."""
+    """x if the condition holds, else y. Both are computed; there is no branch."""
     kind = x if x == y else typingctx.unify_types(x, y)
     kind = types.unliteral(kind)
 
@@ -260,8 +260,8 @@ isfinite = _test("isfinite", lambda b, size, inf: b.fcmp_ordered("<", size, inf)
 
 @Intrinsic
 def moderate(typingctx: Any, x: Any, bound: Any) -> Any:
-    """Whether x is 0, or its magnitude between 1 / bound and bound, a power of two. Of floats
-    without their signs, the bits are in order."""
+    """Whether x is 0, or its magnitude is between 1 / bound and bound, a power of two. Without
+    their signs, floats are ordered like their bits."""
     kind = types.unliteral(x)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -349,7 +349,7 @@ def _divided_floats(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> tuple[Any
 
 
 def _divided_integers(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """The quotient rounded down, its remainder, and C's remainder. Division by 0 gives 0, as in
+    """The quotient rounded down, its remainder, and C's remainder. Division by 0 returns 0, as in
     NumPy, and nothing traps."""
     zero, one = ir.Constant(lltype, 0), ir.Constant(lltype, 1)
     by_zero = b.icmp_signed("==", y, zero)
@@ -396,7 +396,7 @@ def _shifted_left(b: Any, kind: Any, lltype: Any, fits: Any, x: Any, y: Any) -> 
 
 
 def _shifted_right(b: Any, kind: Any, lltype: Any, fits: Any, x: Any, y: Any) -> Any:
-    """Too many bits leave the sign: 0 or -1."""
+    """A shift by too many bits leaves the sign: 0 or -1."""
     zero, last = ir.Constant(lltype, 0), ir.Constant(lltype, kind.bitwidth - 1)
     if kind.signed:
         return b.ashr(x, b.select(fits, y, last))
@@ -408,9 +408,9 @@ right_shift = _shift("right_shift", _shifted_right)
 
 
 def _whole(b: Any, x: Any, lltype: Any, kind: Any) -> Any:
-    """A float as an integer of this type. C leaves open what becomes of numbers out of range; this
-    is what its compilers make of it on x86-64, and so NumPy: the low bits of a signed integer,
-    and for the upper half of the unsigned ones the number less that half."""
+    """A float as an integer of this type. C leaves conversions out of range undefined. This is what
+    compilers do on x86-64, and so NumPy: the low bits of a signed integer, and for the upper half
+    of the unsigned ones the number less that half."""
     if kind.bitwidth < 32:
         return b.trunc(b.fptosi(x, INT), lltype)
     if kind.signed:
@@ -422,7 +422,7 @@ def _whole(b: Any, x: Any, lltype: Any, kind: Any) -> Any:
 
 
 def _cast(name: str, kind: Any) -> Any:
-    """Conversion as in C, and as NumPy's astype does it; a number is true unless it is 0."""
+    """Conversion as in C, and as in NumPy's astype; a number is true unless it is 0."""
 
     def emit(typingctx: Any, x: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -450,8 +450,8 @@ as_u4, as_u8 = _cast("as_u4", types.uint32), _cast("as_u8", types.uint64)
 
 @Intrinsic
 def rolled(typingctx: Any, extent: Any) -> Any:
-    """The extent of a short inner loop, hidden from LLVM: knowing it, LLVM unrolls the loop whole
-    and then gathers elements across rows, ten times slower than vectorising along the row."""
+    """The extent of a short inner loop, hidden from LLVM. If LLVM knew it, it would unroll the loop
+    and then gather elements across rows, ten times slower than vectorising along the row."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.asm(ir.FunctionType(WORD, [WORD]), "", "=r,0", args, False)
@@ -462,7 +462,7 @@ def rolled(typingctx: Any, extent: Any) -> Any:
 @Intrinsic
 def wrapped(typingctx: Any, k: Any, extent: Any) -> Any:
     """An index that may count from the end, as one that counts from the start. One out of range
-    is 0: the kernel reports it in the end, and touches nobody's memory until then."""
+    becomes 0: the kernel reports it at the end, and accesses no other memory until then."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         at, n = args

@@ -1,14 +1,14 @@
-"""Where numbers would be put in a sorted vector.
+"""Search for the places of numbers in a sorted vector.
 
-So many numbers as a vector register holds are looked for at once, and several vectors in turn, so
-that none waits for what another reads. All halve what is left of the sorted vector in the same
-steps, without a branch:
+A vector register's numbers are searched for at once, and several vectors in turn, so that none
+waits for the loads of another. All halve the remaining part of the sorted vector in the same steps,
+without a branch:
 
     half = left // 2
     start = start + half if a[start + half - 1] goes before v else start
     left = left - half
 
-As NumPy's order has it, NaN comes behind all else, and NaNs are equal.
+In NumPy's order, NaN comes last, and NaNs are equal.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TOGETHER = 4  # vectors
 
 @Intrinsic
 def search_left(typingctx: Any, out: Any, a: Any, v: Any) -> Any:
-    """out = how many elements of a come before each of v."""
+    """out = the number of elements of a that come before each of v."""
     return _searched(out, a, v, False)
 
 
 @Intrinsic
 def search_right(typingctx: Any, out: Any, a: Any, v: Any) -> Any:
-    """out = how many elements of a come before each of v, or are equal to it."""
+    """out = the number of elements of a that come before each of v, or are equal to it."""
     return _searched(out, a, v, True)
 
 
@@ -63,7 +63,7 @@ def _searched(out: FixedArray, a: FixedArray, v: FixedArray, right: bool) -> Any
 def _search_function(
     module: Any, pointer: Any, of: tuple[int, bool], lanes: int, together: int
 ) -> Any:
-    """The function that searches for so many vectors at once, so many times."""
+    """The function that searches for `together` vectors at once, as often as its argument says."""
     name = f"search {pointer} {of} {lanes} {together}"
     if name not in module.globals:
         kind = ir.FunctionType(VOID, [WORD.as_pointer(), pointer, pointer, WORD])
@@ -89,7 +89,7 @@ def _search_function(
 
 
 class _Search(Registers):
-    """Writes the search for several vectors of numbers, or for single ones."""
+    """Writes the search for several vectors of numbers, or for single numbers."""
 
     def __init__(self, builder: Any, a: Any, lanes: int, count: int, right: bool) -> None:
         super().__init__(builder, a.type.pointee)

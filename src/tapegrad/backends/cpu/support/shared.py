@@ -1,9 +1,9 @@
 """Functions that kernels share, each compiled once and by itself.
 
-What they do depends on a few numbers and words, and not on the kernel that calls them. Their names
-say all of it, so a kernel that refers to one can be linked wherever it is found:
+They depend on a few numbers and words, and not on the kernel that calls them. Their names contain
+all of these, so a kernel that calls one can be linked with any copy of it:
 
-    tapegrad_shared_blocks_d_8_16    # `blocks` of doubles, in 8 rows and 16 columns
+    tapegrad_shared_blocks_d_8_16    # `blocks` of doubles, with 8 rows and 16 columns
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from tapegrad.backends.cpu.linking import SHARED
 
-REALS = {"d": ir.DoubleType(), "s": ir.FloatType()}  # by the letters that BLAS has for them
+REALS = {"d": ir.DoubleType(), "s": ir.FloatType()}  # by BLAS's letters for them
 
 _writers: dict[str, Callable[[Any, Sequence[Any]], None]] = {}
 
@@ -28,10 +28,10 @@ def letter_of(real: Any) -> str:
 def shared_function(
     name: str, kind: Callable[..., Any]
 ) -> Callable[[Callable[..., None]], Callable[..., Any]]:
-    """A decorator of what writes a function's body, `write(builder, args, *parameters)`. Its type
-    is `kind(*parameters)`. Arrays of numbers that it is given don't overlap.
+    """A decorator of a function `write(builder, args, *parameters)` that writes a function's body.
+    Its type is `kind(*parameters)`. The arrays of numbers that are passed to it don't overlap.
 
-    What it gives, called with a module and parameters, is the function as that module sees it.
+    The decorated name, called with a module and parameters, returns the function as declared there.
     """
 
     def decorated(write: Callable[..., None]) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ def shared_function(
 
         def define(module: Any, parameters: Sequence[Any]) -> None:
             function = declared(module, *parameters)
-            function.attributes.add("optsize")  # nothing is padded
+            function.attributes.add("optsize")  # no padding
             for x in function.args:
                 if x.type in [real.as_pointer() for real in REALS.values()]:
                     x.add_attribute("noalias")

@@ -1,4 +1,5 @@
-"""The syntax of kernels: trees, operators, and what keeps a loop from being a function."""
+"""The syntax of kernels: trees, operators, and statements that keep a loop from being a
+function."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ OPERATORS: dict[type, Any] = {
 def nodes_of(tree: ast.stmt) -> list[ast.AST]:
     """The statements and expressions of a tree. `ast.walk` takes several times as long."""
     found: list[ast.AST] = [tree]
-    for node in found:  # which grows meanwhile
+    for node in found:  # it grows meanwhile
         if isinstance(node, (ast.Name, ast.Constant)):
             continue
         for field in node._fields:
@@ -49,14 +50,15 @@ def nodes_of(tree: ast.stmt) -> list[ast.AST]:
 
 
 def leaves_its_loop(x: ast.AST) -> bool:
-    """Whether a statement does what a loop that is a function can't: return, or rename arrays."""
+    """Whether a statement can't be in a loop that is a function: a return, or a renaming of
+    arrays."""
     if isinstance(x, ast.Assign) and isinstance(x.value, ast.Tuple):
         return True
     return isinstance(x, ast.Return)
 
 
 def tree_of(function: Any) -> ast.FunctionDef:
-    """The syntax tree of a kernel, which may carry it."""
+    """The syntax tree of a kernel: its attribute `tree`, or parsed from its source."""
     tree = getattr(function, "tree", None)
     if tree is None:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body

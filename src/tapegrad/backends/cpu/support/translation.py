@@ -1,10 +1,10 @@
-"""From the text of a kernel to LLVM's instructions, in one pass over its syntax tree.
+"""From the source of a kernel to LLVM's instructions, in one pass over its syntax tree.
 
-Kernels are a small part of Python: loops over ranges, assignments to numbers and elements, `if`,
-and calls of functions that are known here. No variable changes its type, and each is assigned
-before it is read, so an expression's type follows from those of its operands. Which types operators
-and functions take, and what they do, is numba's business; its own front end infers types over all
-of a function's byte code: the same results, several times as slowly.
+Kernels are a small subset of Python: loops over ranges, assignments to numbers and elements, `if`,
+and calls of known functions. No variable changes its type, and each is assigned before it is read,
+so an expression's type follows from those of its operands. numba defines which types operators and
+functions take, and what they do. Its own front end infers types over all of a function's bytecode:
+the same results, several times as slowly.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nod
 
 
 class Translator:
-    """One function on its way into a module: a kernel, or a large loop of one."""
+    """The translation of one function into a module: a kernel, or a large loop of one."""
 
     def __init__(self, names: dict[str, Any], function: ir.Function) -> None:
         self.names = names  # globals of the kernel
         self.entry = function.append_basic_block("entry")
         self.start = function.append_basic_block("body")
         self.builder = ir.IRBuilder(self.start)
-        # Numbers that never change; arrays, as parts of others from some element on; where
-        # variables are: each with its type.
+        # Numbers that never change; arrays, as parts of others from an element on; the addresses of
+        # variables: each with its type.
         self.values: dict[str, tuple[Any, Any]] = {}
         self.arrays: dict[str, tuple[Any, int, Any]] = {}
         self.places: dict[str, tuple[Any, Any]] = {}
-        self.pointers: dict[str, Any] = {}  # where arrays are that are renamed
-        self.loops: Loops | None = None  # that are functions of their own
-        self.total: Counter[str] = Counter()  # how often the kernel has each name
+        self.pointers: dict[str, Any] = {}  # the addresses of renamed arrays
+        self.loops: Loops | None = None  # loops that are functions
+        self.total: Counter[str] = Counter()  # the number of uses of each name in the kernel
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
-        """Fill the function with what the kernel does; it takes these types."""
+        """Fill the function with the kernel's code; `kinds` are the types of its parameters."""
         convention, packer = TARGET.call_conv, TARGET.get_arg_packer(kinds)
         given = packer.from_arguments(self.builder, convention.get_arguments(self.builder.function))
         for parameter, value, kind in zip(tree.args.args, given, kinds, strict=True):
@@ -78,14 +78,14 @@ class Translator:
         self.finish()
 
     def take(self, name: str, value: Any, kind: Any) -> None:
-        """Have a name stand for a number that never changes, or for an array."""
+        """Bind a name to a number that never changes, or to an array."""
         if isinstance(kind, FixedArray):
             self.arrays[name] = value, 0, kind
         else:
             self.values[name] = value, kind
 
     def finish(self) -> None:
-        with self.builder.goto_block(self.entry):  # which has the variables' places
+        with self.builder.goto_block(self.entry):  # it allocates the variables
             self.builder.branch(self.start)
 
     # ---- statements
@@ -111,8 +111,8 @@ class Translator:
             self.store(target, value, kind)
 
     def rename(self, targets: list[Any], values: list[ast.expr]) -> None:
-        """`a, b = b, a`, of arrays: their addresses are variables, which a loop's rounds read
-        first (`find`)."""
+        """`a, b = b, a`, of arrays. Their addresses are variables, which each round loads first
+        (`find`)."""
         found = [self.expression(x) for x in values]
         for target, (address, kind) in zip(targets, found, strict=True):
             name = target.id
@@ -124,7 +124,7 @@ class Translator:
         self.found([target.id for target in targets])
 
     def find(self, loop: ast.For | ast.While) -> None:
-        """Have the arrays that a loop renames stand for what they are here."""
+        """Load the addresses of the arrays that a loop renames."""
         for statement in loop.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
                 targets: Any = statement.targets[0]
@@ -135,13 +135,13 @@ class Translator:
                 self.found(names)
 
     def found(self, names: list[str]) -> None:
-        """These arrays overlap no other."""
+        """Note that these arrays overlap no other."""
         if self.loops is not None:
             self.loops.apart.update(self.arrays[name][0] for name in names)
 
     def _augassign(self, statement: ast.AugAssign) -> None:
         target = statement.target
-        if isinstance(target, ast.Subscript):  # whose index is computed once
+        if isinstance(target, ast.Subscript):  # compute its index once
             place, array = self.address(target)
             before = self.load(place, array)
         else:
@@ -220,7 +220,7 @@ class Translator:
         self.find(loop)
 
     def _call_loop(self, loop: ast.For) -> bool:
-        """Call the function that a large loop is. False if it isn't one."""
+        """Call the function of a large loop. False if the loop has none."""
         assert self.loops is not None
         outline = self.loops.outline(loop, self)
         if outline is None:
@@ -245,7 +245,7 @@ class Translator:
             return
         assert isinstance(target, ast.Name)
         name, kind = target.id, types.unliteral(kind)
-        assert name not in self.values, name  # neither parameters nor indices are assigned to
+        assert name not in self.values, name  # parameters and indices are never assigned
         if isinstance(kind, FixedArray):
             assert name not in self.arrays, name
             self.arrays[name] = value, 0, kind
@@ -258,7 +258,7 @@ class Translator:
         self.builder.store(TARGET.cast(self.builder, value, kind, known), place)
 
     def place(self, name: str, kind: Any) -> Any:
-        """Where a variable is. It is of this type, if it is new."""
+        """The address of a variable. A new one has the type `kind`."""
         if name not in self.places:
             with self.builder.goto_block(self.entry):
                 place = self.builder.alloca(TARGET.get_value_type(kind), name=name)
@@ -266,7 +266,7 @@ class Translator:
         return self.places[name][0]
 
     def address(self, element: ast.Subscript) -> tuple[Any, FixedArray]:
-        """Where an element is, or the first of a part, which is the array that it returns."""
+        """The address of an element, or of the first element of a part; and its type, an array."""
         array, start, kind = self.array(element.value)
         index = element.slice
         rest, distance = taken_apart(index, kind.strides)
@@ -322,7 +322,7 @@ class Translator:
         return self.variable(x.id)
 
     def variable(self, name: str) -> tuple[Any, Any]:
-        """A number, by its name."""
+        """The value of a number, by its name."""
         if name in self.places:
             place, kind = self.places[name]
             return self.builder.load(place), kind
@@ -331,7 +331,7 @@ class Translator:
         return self.constant(self.names[name])
 
     def array(self, x: ast.expr) -> tuple[Any, int, FixedArray]:
-        """An array: in what it is, from where on, and its type."""
+        """An array: its base, the offset from that, and its type."""
         if isinstance(x, ast.Name):
             return self.arrays[x.id]
         if self.is_view(x):
@@ -343,7 +343,7 @@ class Translator:
         return self.load(*self.address(x))
 
     def _attribute(self, x: ast.Attribute) -> tuple[Any, Any]:
-        value, kind = self.expression(x.value)  # of x.T: the same memory, read otherwise
+        value, kind = self.expression(x.value)  # x.T is the same memory with other strides
         return value, FixedArray(kind.dtype, kind.shape[::-1], kind.strides[::-1])
 
     def _binop(self, x: ast.BinOp) -> tuple[Any, Any]:
@@ -360,7 +360,7 @@ class Translator:
         return self.call(OPERATORS[type(op)], [self.expression(x.left), self.expression(right)])
 
     def _boolop(self, x: ast.BoolOp) -> tuple[Any, Any]:
-        """`and` and `or` of conditions, all of which are computed: nothing depends on the order."""
+        """`and` and `or` of conditions. All are computed: nothing depends on the order."""
         join = self.builder.and_ if isinstance(x.op, ast.And) else self.builder.or_
         return functools.reduce(join, map(self.truth, x.values)), types.boolean
 
@@ -372,11 +372,11 @@ class Translator:
             return self.builder.gep(array, [WORD(start)], inbounds=True), kind
         if function is panel:
             return self._panel(*x.args)
-        if function is min:  # of a loop's bounds
+        if function is min:  # a loop's bound
             a, b = map(self.whole, x.args)
             return self.builder.select(self.builder.icmp_signed("<", a, b), a, b), types.int64
         operands = [self.expression(arg) for arg in x.args]
-        if function in (row_part, column_part):  # how many there are is in the type of the part
+        if function in (row_part, column_part):  # the part's type holds the count
             count = getattr(x.args[-1], "id", None) or ast.literal_eval(x.args[-1])
             operands[-1] = operands[-1][0], types.literal(count)
         return self.call(function, operands)
@@ -392,7 +392,7 @@ class Translator:
         return self.names.get(name.id, getattr(builtins, name.id, None))
 
     def is_view(self, x: ast.expr) -> bool:
-        """Whether this is a call of `reshaped` or `part`."""
+        """Whether `x` is a call of `reshaped` or `part`."""
         called = isinstance(x, ast.Call) and isinstance(x.func, ast.Name)
         return called and self.function(x.func) in (reshaped, part)  # type: ignore[attr-defined]
 
@@ -408,7 +408,7 @@ class Translator:
         return array, start, FixedArray(kind.dtype, ast.literal_eval(shape))
 
     def call(self, function: Any, operands: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-        """What a function or an operator gives for these operands."""
+        """The result of a function or an operator for these operands."""
         emit, signature = implementation(function, tuple(kind for _, kind in operands))
         wraps = isinstance(signature.return_type, types.Integer) and function in WRAPPING
         args = [
@@ -419,7 +419,7 @@ class Translator:
 
 
 class Loops:
-    """The large loops of a kernel that have one like them: functions that it calls."""
+    """The large loops of a kernel that occur more than once: functions that it calls."""
 
     def __init__(self, nodes: list[ast.AST], apart: list[Any]) -> None:
         self.shapes = Counter(shape_of(nodes_of(x)) for x in nodes if isinstance(x, ast.For))
@@ -427,7 +427,7 @@ class Loops:
         self.known: dict[Any, tuple[ir.Function, list[Any]]] = {}
 
     def outline(self, loop: ast.For, where: Translator) -> Outline | None:
-        """What the loop is as a function. None if it stays where it is."""
+        """The outline of a loop as a function. None if the loop stays in the kernel."""
         if rounds(loop) <= SMALL:
             return None
         nodes = nodes_of(loop)
@@ -440,7 +440,7 @@ class Loops:
     def function(
         self, loop: ast.For, outline: Outline, where: Translator
     ) -> tuple[ir.Function, list[Any]]:
-        """The function that does what a loop does, and the types of the variables it changes."""
+        """The function of a loop, and the types of the variables that it changes."""
         if outline.key not in self.known:
             self.known[outline.key] = _function_of(loop, outline, where)
         return self.known[outline.key]

@@ -1,14 +1,14 @@
-"""Small matrices: products, factors and systems as straight code.
+"""Small matrices: products, factors and systems as straight-line code.
 
-For a matrix of three rows, the call of a library takes ten times as long as what it computes. Here
-the loops run while code is written: `Elements` stands for an array, its elements are numbers of the
-code under construction, and what an algorithm does with them becomes instructions, one after the
-other. So LLVM has no loops to unroll, and numbers stay in registers. There is one function for all
-calls in a module that take arrays of the same types.
+For a matrix of three rows, a call of a library takes ten times as long as its arithmetic. Here the
+loops run while the code is written: `Elements` is a proxy of an array, its elements are values of
+the code under construction, and each operation on them becomes an instruction. So LLVM has no loops
+to unroll, and numbers stay in registers. All calls in a module with arrays of the same types share
+one function.
 
-Factors are rounded as OpenBLAS, which factors where a tape is played, rounds those of the smallest
-matrices: elements less sums of products, each added before it is rounded, in order; columns times
-the reciprocal of their pivot. So both find the same matrices singular, or not positive definite.
+Factors are rounded like those of OpenBLAS, which factors the smallest matrices where a tape is
+played: elements less sums of products, each added before it is rounded, in order; columns times the
+reciprocal of their pivot. So both find the same matrices singular, or not positive definite.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from numba.core import cgutils
 from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
 
 SMALL_MATRIX = 8  # rows: up to this size LAPACK isn't called
-# Up to so many multiplications, of which so many are added up, products are straight code. Rows are
-# computed by a loop, if they take more multiplications by a vector than are worth to be unrolled.
+# Limits of straight-line products: multiplications, and terms of a sum. Rows are computed by a loop
+# if they take more multiplications by a vector than `STRAIGHT`.
 SMALL_PRODUCT, SMALL_DEPTH, STRAIGHT = 1024, 16, 32
-ENOUGH = 64  # instructions: longer functions aren't put in place of their calls, which are many
-VECTOR = 64  # bytes that one instruction computes with, at most
-LEAST = {4: 2.0**-126, 8: 2.0**-1022}  # the least number of that size with a finite reciprocal
+ENOUGH = 64  # instructions: longer functions aren't inlined, as there are many calls
+VECTOR = 64  # bytes of the widest vector
+LEAST = {4: 2.0**-126, 8: 2.0**-1022}  # by size in bytes, the least number with a finite reciprocal
 SINGLE, FLAG, VOID = ir.FloatType(), ir.IntType(1), ir.VoidType()
 
 
 def multiplied_and_added(builder: Any, x: Any, y: Any, z: Any) -> Any:
     """x * y + z, with one rounding where the processor has an instruction for it. To LLVM it is one
-    step: where it may join two it leaves them apart here and there, and rounds twice."""
+    operation: two that it may fuse it doesn't fuse everywhere, and then it rounds twice."""
     lanes = f"v{z.type.count}" if isinstance(z.type, ir.VectorType) else ""
     real = z.type.element if lanes else z.type
     name = f"llvm.fmuladd.{lanes}{real.intrinsic_name}"
@@ -43,8 +43,8 @@ def multiplied_and_added(builder: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 class Number:
-    """A number of the code under construction, or several next to each other, with the operators
-    of Python. A single number meets several as so many of it."""
+    """A value of the code under construction, a number or a vector, with Python's operators. Beside
+    a vector, a number is broadcast."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
@@ -75,7 +75,7 @@ class Number:
         return Number(self.builder, getattr(self.builder, operation)(x, y))
 
     def _spread(self, like: Number) -> Any:
-        """The value in all lanes, next to a number that has several."""
+        """The value, broadcast if `like` is a vector."""
         kind, value = like.value.type, self.value
         if value.type == kind or isinstance(value.type, ir.VectorType):
             return value
@@ -93,7 +93,7 @@ class Number:
         return Number(self.builder, self.builder.call(known, [self.value]))
 
     def compared(self, how: str, other: Number) -> Any:
-        """A condition, which doesn't hold where one of both is NaN."""
+        """A condition, which is false where either number is NaN."""
         return self.builder.fcmp_ordered(how, self.value, other.value)
 
     def chosen(self, condition: Any, other: Number) -> Number:
@@ -102,9 +102,9 @@ class Number:
 
 
 class Elements:
-    """An array in memory by its elements, which are read when they are first asked for; what is
-    assigned to them is in memory after `store`. With `lanes`, an element is so many of a row, from
-    there on."""
+    """An array in memory by its elements. Each is loaded when it is first read; assignments are
+    written to memory by `store`. With `lanes`, an element is a vector of that many numbers of a
+    row, from its place on."""
 
     def __init__(self, builder: Any, kind: FixedArray, array: Any, lanes: int = 1) -> None:
         self.builder, self.kind, self.array, self.lanes = builder, kind, array, lanes
@@ -122,7 +122,7 @@ class Elements:
         self.changed[at] = None
 
     def place(self, *at: int) -> Any:
-        """Where an element is."""
+        """The address of an element."""
         offset = sum(k * stride for k, stride in zip(at, self.kind.strides, strict=True))
         return self.builder.gep(self.array, [WORD(offset)], inbounds=True)
 
@@ -140,7 +140,7 @@ class Elements:
         return value
 
     def store(self) -> None:
-        """Write what was assigned, to rows whose elements follow each other."""
+        """Write the assigned elements to memory. Rows must be contiguous."""
         for at in self.changed:
             value, place = self.known[at].value, self.place(*at)
             if self.lanes > 1:
@@ -157,7 +157,7 @@ def _bytes(real: Any) -> int:
 
 
 def dot_product(xs: Sequence[Number], ys: Sequence[Number], *start: Number) -> Number:
-    """The sum of products, of which there is one at least, in order; after a number, if given."""
+    """The sum of at least one product, in order, added to `start` if it is passed."""
     total: Number | None = start[0] if start else None
     for x, y in zip(xs, ys, strict=True):
         total = x * y if total is None else total.plus_product(x, y)
@@ -177,8 +177,8 @@ def call_unrolled(
     arrays: Sequence[tuple[Any, Any]],
     result: Any = VOID,
 ) -> Any:
-    """Call the function of arrays which don't overlap whose body is what `write(builder,
-    *pointers)` emits. It is in a module once, by its name and the arrays' types."""
+    """Call a function of arrays that don't overlap. `write(builder, *pointers)` emits its body. A
+    module has it once, by its name and the arrays' types."""
     module, name = builder.module, f"unrolled {name} {[kind for kind, _ in arrays]}"
     if name not in module.globals:
         kind = ir.FunctionType(result, [x.type for _, x in arrays])
@@ -214,14 +214,15 @@ def small_product(builder: Any, kinds: Sequence[FixedArray], arrays: Any, adds: 
             column = [factors[k, j] for k in range(depth)]
 
             def compute(i: Any, j: int = j, lanes: int = lanes, column: Any = column) -> None:
-                """The row that starts at these places of x and out."""
+                """Compute the row i of out, `lanes` columns from j on."""
                 here = [
                     builder.gep(array, [builder.mul(i, WORD(kind.strides[0]))], inbounds=True)
                     for kind, array in ((x, left), (out, found))
                 ]
                 row, total = Elements(builder, x, here[0]), Elements(builder, out, here[1], lanes)
                 factor = [row[0, k] for k in range(depth)]
-                # As in blocks of registers, so that rows have the same bits there and here.
+                # In the order of blocks of registers, so that rows have the same bits here and
+                # there.
                 terms = dot_product(factor, column, row.literal(0.0))
                 total[0, j] = total[0, j] + terms if adds else terms
                 total.store()
@@ -237,7 +238,7 @@ def small_product(builder: Any, kinds: Sequence[FixedArray], arrays: Any, adds: 
 
 
 def _most_lanes(kind: FixedArray) -> int:
-    """How many numbers one instruction computes with, at most."""
+    """The largest number of lanes of a vector."""
     return VECTOR * 8 // int(kind.dtype.bitwidth)
 
 
@@ -245,7 +246,7 @@ def _most_lanes(kind: FixedArray) -> int:
 
 
 def small_cholesky(builder: Any, x: FixedArray, array: Any) -> Any:
-    """Put the factor of the lower triangle in place of a matrix; returns whether that failed."""
+    """Replace a matrix by the factor of its lower triangle. Returns whether that failed."""
 
     def write(builder: Any, array: Any) -> Any:
         a, n = Elements(builder, x, array), x.shape[0]
@@ -257,7 +258,7 @@ def small_cholesky(builder: Any, x: FixedArray, array: Any) -> Any:
             failed = builder.or_(failed, d.compared("<=", zero))
             a[j, j] = d.call("sqrt")
             inverse = one / a[j, j]
-            vanishes = inverse.compared("==", zero)  # to OpenBLAS 0 * inf is 0 here
+            vanishes = inverse.compared("==", zero)  # in OpenBLAS 0 * inf is 0 here
             for i in range(j + 1, n):
                 rest = less_products(a[i, j], [a[i, k] for k in range(j)], before)
                 a[i, j] = zero.chosen(vanishes, rest * inverse)
@@ -271,8 +272,8 @@ def small_cholesky(builder: Any, x: FixedArray, array: Any) -> Any:
 def small_pullback(
     builder: Any, x: FixedArray, ct: Any, factor: Any, pull_back: Callable[..., None]
 ) -> None:
-    """Put the cotangent of a matrix in place of that of its factor, which `pull_back` does but for
-    the diagonal, of which it leaves twice as much."""
+    """Replace the cotangent of a factor by that of its matrix. `pull_back` computes it, but with
+    twice the diagonal."""
 
     def write(builder: Any, *arrays: Any) -> None:
         n = x.shape[0]
@@ -293,7 +294,7 @@ def small_pullback(
 def small_triangular(
     builder: Any, kinds: Sequence[FixedArray], arrays: Any, lower: bool, unit: bool
 ) -> None:
-    """Put the X with T X = B in place of B, for a triangle of T."""
+    """Replace B by the X with T X = B, for a triangle of T."""
     (x, t), (right, triangle) = kinds, arrays
     most, columns = _most_lanes(x), x.shape[1]
 
@@ -326,8 +327,8 @@ def _substitute(t: Elements, x: Elements, lower: bool, unit: bool) -> None:
 
 
 def small_lu(builder: Any, x: FixedArray, array: Any, pivots: Any) -> None:
-    """Put the factors of x.T in place of x, transposed, and the rows that were swapped, from 1 on,
-    into an array."""
+    """Replace x by the transposed factors of x.T, and write the swapped rows, counted from 1, to an
+    array."""
 
     def write(builder: Any, array: Any, pivots: Any) -> None:
         a, n = Elements(builder, _turned(x), array), x.shape[0]
@@ -352,7 +353,7 @@ def _turned(x: FixedArray) -> FixedArray:
 
 
 def _largest(a: Elements, j: int) -> Any:
-    """Where the first of the largest numbers of a column is, on the diagonal or below it. NaN isn't
+    """The row of the first of the largest numbers of a column, on or below the diagonal. NaN isn't
     larger than anything."""
     builder, row, most = a.builder, WORD(j), a[j, j].call("fabs")
     for i in range(j + 1, a.kind.shape[0]):
@@ -364,8 +365,8 @@ def _largest(a: Elements, j: int) -> Any:
 
 
 def _swap_rows(a: Elements, j: int, row: Any) -> None:
-    """Swap row `j` with one below it, or with itself. Registers have no indices, so there is a way
-    for each row; the processor mostly foresees which one is taken."""
+    """Swap row `j` with row `row`, which is the same or below it. Registers have no indices, so
+    there is a branch for each row; the processor mostly predicts it."""
     n, builder = a.kind.shape[0], a.builder
     old = {(i, k): a[i, k] for i in range(j, n) for k in range(n)}
     after = builder.append_basic_block()
@@ -386,8 +387,8 @@ def _swap_rows(a: Elements, j: int, row: Any) -> None:
 
 
 def _divide_by_pivot(a: Elements, j: int) -> None:
-    """Divide what is below the pivot by it, as OpenBLAS does: unless it is 0 or NaN; whatever is
-    divided by infinity is 0."""
+    """Divide the numbers below the pivot by it, as OpenBLAS does: not if the pivot is 0 or NaN; if
+    it is infinite they become 0."""
     n, builder = a.kind.shape[0], a.builder
     pivot, below = a[j, j], [a[i, j] for i in range(j + 1, n)]
     size, zero = pivot.call("fabs"), a.literal(0.0)
@@ -410,7 +411,7 @@ def _divide_by_pivot(a: Elements, j: int) -> None:
 def small_lu_solve(
     builder: Any, kinds: Sequence[FixedArray], arrays: Any, transposed: bool
 ) -> None:
-    """Put the solutions in place of the rows of x, by the factors and their pivots."""
+    """Replace the rows of x by the solutions, given the factors and their pivots."""
     (x, factors), (rights, given, pivots) = kinds, arrays
     count, n = x.shape
     column = FixedArray(x.dtype, (n, 1), (1, 1))
@@ -433,7 +434,7 @@ def small_lu_solve(
 
 
 def _swap_by(builder: Any, pivots: Any, order: Iterable[int], array: Any, width: int) -> None:
-    """Swap rows of so many numbers in memory, as pivots say."""
+    """Swap rows of `width` numbers in memory by the pivots."""
     for k in order:
         pivot = builder.load(builder.gep(pivots, [WORD(k)], inbounds=True))
         with builder.if_then(builder.icmp_signed("!=", pivot, INT(k + 1))):
@@ -448,7 +449,7 @@ def _swap_by(builder: Any, pivots: Any, order: Iterable[int], array: Any, width:
 
 
 def small_inverse(builder: Any, x: FixedArray, array: Any, pivots: Any) -> Any:
-    """Put the transposed inverse in place of the factors; returns whether there is none."""
+    """Replace the factors by the transposed inverse. Returns whether the matrix is singular."""
 
     def write(builder: Any, array: Any, pivots: Any) -> Any:
         a, n = Elements(builder, _turned(x), array), x.shape[0]
@@ -464,8 +465,8 @@ def small_inverse(builder: Any, x: FixedArray, array: Any, pivots: Any) -> Any:
 
 
 def _invert_factors(a: Elements) -> None:
-    """As LAPACK does: the inverse of U first, then what times L is that. Columns that belong to
-    swapped rows are still in the places of these."""
+    """LAPACK's method: the inverse of U first, then solve X L = U^-1. Columns stay in the places of
+    the swapped rows."""
     n, zero, one = a.kind.shape[0], a.literal(0.0), a.literal(1.0)
     for j in range(n):
         a[j, j] = one / a[j, j]
