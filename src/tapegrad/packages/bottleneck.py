@@ -50,7 +50,7 @@ def _moving(name: str, f: Callable[..., Any], spread: bool = False) -> None:
         places = np.arange(rows.shape[-1])[:, None] + np.arange(window)
         windows = np.concatenate([before, rows], -1)[..., places]
         known = np.sum(~np.isnan(windows), -1) >= least
-        filled = np.where(known[..., None], windows, 0.0)  # where NaN is left out, all may be
+        filled = np.where(known[..., None], windows, 0.0)  # all entries of a window may be NaN
         return np.moveaxis(np.where(known, f(filled, -1, **how), np.nan), -1, axis)
 
     def answer(a: Any, window: Any, min_count: Any = None, axis: Any = -1) -> Any:

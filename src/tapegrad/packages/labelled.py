@@ -18,7 +18,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.extending.arrays import Tracer
 from tapegrad.extending.tables import Functions, Keyed, contents_key, exact_key, index_key, unlike
 
-_ALONE = object()  # what a DataArray's own variable is called among its coordinates
+_ALONE = object()  # the key of a DataArray's own variable
 
 
 class Labels(Keyed):
@@ -82,7 +82,7 @@ def _filled(v: Any, data: Any) -> Any:
 
 
 def _contents(v: Any, index: Any) -> Any:
-    held = getattr(index, "index", None)  # pandas'
+    held = getattr(index, "index", None)  # pandas' index
     if type(v).__name__ == "IndexVariable" and held is not None:
         return index_key(held)
     return v.shape, contents_key(np.ravel(v.values))
@@ -114,7 +114,7 @@ def put_together(labels: Labels, branches: Sequence[Any]) -> Any:
     """The object with these labels and leaves."""
     there = {
         name: x for name, x in zip(labels.names, branches, strict=True) if x is not None
-    }  # None is the cotangent of integers
+    }  # None: integers have no cotangent
     if labels.names and not there:
         return None
     for x, shape in zip(branches, labels.shapes, strict=True):

@@ -27,7 +27,7 @@ _OWN = {
     "cast": lambda x, dtype: x.astype(dtype),
     "complex": lambda x, y: x + 1j * y,
 }
-_CALLED = {  # by their types, and the number that a step has for them
+_CALLED = {  # by types, and the function's number in a step
     (key.decode().rpartition("_")[2], code): key.decode().rpartition("_")[0]
     for key, code in interpreter.funccodes.items()
 }
@@ -38,7 +38,7 @@ def _function(name: str, types: str, last: Any) -> Any:
     if name == "func":
         name = _CALLED[types[:-1], last]
     if name in ("div", "floordiv", "contains") and types[0] in "ilb":
-        return None  # of integers C's, which rounds towards 0
+        return None  # C's integer division rounds towards 0
     return _OWN.get(name) or getattr(np, _NUMPYS.get(name, name), None)
 
 

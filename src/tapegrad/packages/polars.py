@@ -89,7 +89,7 @@ def put_together(key: Any, branches: Sequence[Any]) -> Any:
     """Polars' object if the leaves are arrays; else a proxy."""
     labels = Labels(*key)
     if branches and all(x is None for x in branches):
-        return None  # cotangents of integers
+        return None  # integers have no cotangents
     for x in branches:
         if isinstance(x, (np.ndarray, np.generic, Tracer)) and x.shape != (labels.height,):
             raise ArgumentError(
@@ -159,8 +159,8 @@ def _twice(
         )
     with np.errstate(all="ignore"):
         by_name = {key: _plain(x) for key, x in named.items()}
-        plain = ask(*map(_plain, args), **by_name)  # an error is Polars' own
-    if not is_traced([*map(_branches, args), *named.values()]):  # of columns that are compared
+        plain = ask(*map(_plain, args), **by_name)  # raises Polars' own error
+    if not is_traced([*map(_branches, args), *named.values()]):  # only columns that are compared
         if not all(isinstance(x, (_StandIn, *_SURE)) for x in (*args, *named.values())):
             raise _refused(what)
         return _stood_in(plain) if _is_series(plain) else plain
@@ -184,7 +184,7 @@ def _twice(
     return _stand_in(_labels(plain), [found]) if series else found
 
 
-_SURE = int, float, str, slice, type(None)  # which never change
+_SURE = int, float, str, slice, type(None)  # types whose values never change
 
 
 def _branches(x: Any) -> Any:
@@ -241,7 +241,7 @@ def _refusing(kind: str, name: str) -> Any:
 class _StandIn:
     """The base of proxies of Series and DataFrames, which hold traced values for the numbers."""
 
-    _answers_first = True  # traced arrays leave NumPy's functions to what is here
+    _answers_first = True  # NumPy's functions call this class, not the traced array
     _labels_first = True
 
     def __init__(self, labels: Labels, branches: list[Any]) -> None:
@@ -260,20 +260,20 @@ class _StandIn:
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         what = f"np.{func.__name__} of a {self._labels.kind}"
         found = _twice(what, func, func, *args, **kwargs)
-        if _is_series(found):  # NumPy asks for Polars' own method, which may treat NaN otherwise
+        if _is_series(found):  # NumPy calls Polars' method, which may treat NaN differently
             raise _refused(what)
         return found
 
     @unobserved
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return np.asarray(self._array(), *args, **kwargs)  # a traced array says what is wrong
+        return np.asarray(self._array(), *args, **kwargs)  # raises the traced array's error
 
     @unobserved
     def to_numpy(self, *, writable: bool = False, **how: Any) -> Any:
         return _twice(
             f"{self._labels.kind}.to_numpy with these arguments",
             lambda x: x.to_numpy(writable=writable, **how),
-            lambda x: x.copy(),  # which may be written to, unlike a Series
+            lambda x: x.copy(),  # writable, unlike a Series
             self,
         )
 
@@ -323,7 +323,7 @@ class TracedSeries(_StandIn, _SERIES):
     sum, mean = _method("sum", np.sum), _method("mean", np.mean)
     std = _method("std", lambda x, ddof=1: np.std(x, ddof=ddof))
     var = _method("var", lambda x, ddof=1: np.var(x, ddof=ddof))
-    max, min = _method("max", np.fmax.reduce), _method("min", np.fmin.reduce)  # without NaN
+    max, min = _method("max", np.fmax.reduce), _method("min", np.fmin.reduce)  # skip NaN
     __getitem__ = _method("__getitem__", lambda x, key: x[key])
     item = _method("item", lambda x, index=0: x[index])
     head = _method("head", lambda x, n=10: x[:n])
@@ -377,7 +377,7 @@ class TracedFrame(_StandIn, _FRAME):
         which = slice(None) if which is None else which
         if type(rows) not in (slice, int) or not _is_choice(which):
             raise _refused("DataFrame[...] by this")
-        chosen = _plain(self)[key]  # an error is Polars' own
+        chosen = _plain(self)[key]  # raises Polars' own error
         names = _plain(self)[:, list(which) if type(which) is tuple else which]
         if _is_series(names):
             column = self._column(names.name)
@@ -406,7 +406,7 @@ class TracedFrame(_StandIn, _FRAME):
         """The DataFrame with added or replaced columns."""
         found = self._asked("with_columns", columns, named)
         new = {name: self._column(name) for name in self.columns} | {x.name: x for x in found}
-        self._of(found)  # an error for one name twice
+        self._of(found)  # raises an error for a duplicate name
         return self._of([*new.values()])
 
     def _asked(self, what: str, asked: Any, named: dict[str, Any]) -> list[Any]:
@@ -414,7 +414,7 @@ class TracedFrame(_StandIn, _FRAME):
         found = []
         for name, x in [*[(None, x) for x in listed], *named.items()]:
             if isinstance(x, str):
-                _plain(self).select(x)  # an error is Polars' own
+                _plain(self).select(x)  # raises Polars' own error
             if isinstance(x, str) and x in self:
                 x = self._column(x)
             elif not isinstance(x, TracedSeries) or len(x) != self.height:

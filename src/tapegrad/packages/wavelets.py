@@ -152,7 +152,7 @@ for _answer, _home, _names in (
     (_idwt_along, "_dwt", "idwt_axis"),
     (_swt, "_swt", "swt swt_axis"),
 ):
-    vars(_answer)["notes"] = (pywt.Wavelet,)  # of which they say themselves what they read
+    vars(_answer)["notes"] = (pywt.Wavelet,)  # `held` notes what is read of them
     for _name in _names.split():
         stands_for(f"pywt._extensions.{_home}", _name)(_answer)
 

@@ -35,7 +35,7 @@ def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> N
     borrowing.know(_of_the_library())
     module = importlib.import_module(home)
     for name in names.split():
-        original = getattr(module, name, None)  # an older SciPy may lack it, or have it in C
+        original = getattr(module, name, None)  # older SciPy versions may lack it, or have it in C
         code = inspect.unwrap(original) if callable(original) else None
         if not isinstance(code, types.FunctionType):
             continue
@@ -49,7 +49,7 @@ def kernels(module: str, answers: dict[str, Any]) -> None:
     modules."""
     try:
         home = importlib.import_module(module)
-    except ImportError:  # it has them elsewhere: without them borrowed code refuses tracers
+    except ImportError:  # SciPy moved them: borrowed code then refuses tracers
         return
     borrowing.know(
         {

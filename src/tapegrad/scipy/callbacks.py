@@ -52,7 +52,7 @@ from tapegrad.extending.tapes import (
     traces_under_way,
 )
 
-MOST = 16  # ways that a function may take
+MOST = 16  # paths through a function's branches
 
 
 class Other(Exception):
@@ -79,9 +79,9 @@ class Callback:
         self.name = describe(f)
         self.xs = [x if type(x) is float else plain_floats(x)[()] for x in xs]
         self.ways: list[Traced] = []
-        self.p: list[Any] = []  # tracers, and arrays
-        self._played: list[Callable[..., Any]] = []  # what each gives, or None
-        self._places: list[list[int]] = []  # which of these each of the ways reads
+        self.p: list[Any] = []  # tracers and arrays
+        self._played: list[Callable[..., Any]] = []  # for each path: its result or None
+        self._places: list[list[int]] = []  # for each path the places in `p` that it reads
         self._trace(self.xs)
 
     @property
@@ -180,7 +180,7 @@ class Callback:
             many = _many(self.tape, self.wrt, count)
             run = guarded(many.tape)
             return many.table(lambda part: run(part, *self.values), xs)
-        except Other:  # a way that no solver has taken
+        except Other:  # a path that no solver has taken
             ways = len(self.ways)
             for x in xs.tolist():
                 self(x)
@@ -211,7 +211,7 @@ class Callback:
         trace = innermost(tracers)
         try:
             return record(trace, CallTape(self.tape), operands)
-        except TapeError:  # a way that no solver has taken
+        except TapeError:  # a path that no solver has taken
             if p is not None:
                 raise
             self(*values_of(xs))
@@ -273,8 +273,8 @@ def may_step(tape: Tape, xs: Collection[int], moving: Collection[int]) -> bool:
     return _steps(tape, [(k in xs, k in moving) for k in range(len(tape.inputs))])[0]
 
 
-_Kind = tuple[bool, bool]  # whether it hangs on an argument, and on a traced value
-_MODULO = (ew.mod, ew.fmod)  # which jump, and have slopes
+_Kind = tuple[bool, bool]  # whether it depends on an argument, and on a traced value
+_MODULO = (ew.mod, ew.fmod)  # these jump, and also have slopes
 
 
 def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
@@ -291,7 +291,7 @@ def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
             found = found or inside
         elif primitive is ew.stop_gradient:
             outs = [(union[0], False)]
-        elif isinstance(primitive, Sided):  # its points alone say on which side of a kink it is
+        elif isinstance(primitive, Sided):  # only its points decide the side of a kink
             points = given[: primitive.points]
             found = found or (any(x for x, _ in points) and any(p for _, p in points))
         elif all(union):

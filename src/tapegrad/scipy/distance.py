@@ -58,7 +58,7 @@ def minkowski_between(x: Any, y: Any, p: Any = 2, w: Any = None) -> Any:
     d = x - y
     w = None if w is None else _checked(w)
     if np.ndim(p) == 0 and not any_traced([p]) and p in (1, 2, np.inf):
-        if p == 2 and d.ndim == 1 and d.size:  # of two vectors SciPy asks BLAS
+        if p == 2 and d.ndim == 1 and d.size:  # for two vectors SciPy calls BLAS
             down, up = scales(d)
             if w is None:
                 return np.linalg.norm(d * down) * up

@@ -20,7 +20,7 @@ from tapegrad.scipy import fft as ffts
 HOME = "scipy.fftpack"
 answers = answers_of(HOME)
 
-BY_SCIPYS_CODE = "fftfreq"  # which is NumPy's
+BY_SCIPYS_CODE = "fftfreq"  # NumPy's own function
 
 
 def _declare_one(name: str) -> None:

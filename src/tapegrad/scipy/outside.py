@@ -47,7 +47,7 @@ from tapegrad.extending.tapes import (
 )
 from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 
-OFF = -1  # how a call has ended that doesn't answer
+OFF = -1  # the status of a call without a result
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
 
 
@@ -89,7 +89,7 @@ class Outside:
         self.label, self.solver, self.callbacks = label, solver, callbacks
         self.lead, self.given = list(map(operand, lead)), list(map(operand, given))
         self.at, self.repeatable = at, not draws
-        self.structure: list[Any] = []  # operands behind all others
+        self.structure: list[Any] = []  # operands after all others
         values = values_of([*self.lead, *self.given])
         try:
             solved = self._solved(callbacks, values)
@@ -100,11 +100,11 @@ class Outside:
         except Exception as error:
             let_through(error)
             self.values = [np.asarray(_number_of(error))[()]]
-            self.record()  # at a later call it may raise none
+            self.record()  # a later call may raise no error
             raise
 
     def _solved(self, fs: Sequence[Callable[..., Any]], values: Sequence[Any]) -> Sequence[Any]:
-        with aside():  # of what the solver calls, callbacks are followed
+        with aside():  # inside of the solver only callbacks are traced
             found = self.solver(fs, values)
         for k in self.at:
             fs[k](*found[: len(self.callbacks[k].xs)])

@@ -14,8 +14,8 @@ import numpy as np
 from tapegrad.extending.arrays import raise_if
 from tapegrad.scipy.outside import stopped
 
-SMALL = 1e-3  # angles up to which SciPy takes a series
-LOCKED = 1e-7  # how near to 0 or pi the second of three angles leaves the others undetermined
+SMALL = 1e-3  # angles up to which SciPy uses a series
+LOCKED = 1e-7  # gimbal lock: the second angle's distance from 0 or pi
 
 
 def dot(x: Any, y: Any) -> Any:
@@ -92,7 +92,7 @@ def vector(q: Any) -> Any:
     square = dot(v, v)[..., None]
     small = 2.0 * np.arctan2(np.sqrt(square), w) <= SMALL
     angle = 2.0 * np.arctan2(np.sqrt(np.where(small, 1.0, square)), w)
-    tangent = square / np.where(small, w, 1.0) ** 2  # of half the angle, squared
+    tangent = square / np.where(small, w, 1.0) ** 2  # tan(angle / 2) squared
     near = 4.0 * tangent * (1.0 - tangent * (2.0 / 3.0) + tangent**2 * (23.0 / 45.0))
     series = 2.0 + near / 12.0 + 7.0 * near**2 / 2880.0
     far = angle / np.sin(np.where(small, 1.0, angle / 2.0))
@@ -181,7 +181,7 @@ def between(b: Any, a: Any) -> Any:
     """The rotation by the least angle that turns the direction of b to that of a."""
     u, v = (x / np.linalg.norm(x) for x in (b, a))
     middle = u + v
-    if np.all(middle == 0):  # any axis across will do: SciPy's own
+    if np.all(middle == 0):  # any orthogonal axis is right: SciPy's choice
         k = int(np.argmin(np.abs(v)))
         across = np.eye(3)[k - 1] * v[k - 2] - np.eye(3)[k - 2] * v[k - 1]
         return normalized(np.concatenate([across, np.zeros(1)]))

@@ -31,7 +31,7 @@ def public(home: str) -> Iterator[tuple[str, Any]]:
     """The public functions and classes of a module: pairs of a name and an object."""
     try:
         module = importlib.import_module(home)
-    except ModuleNotFoundError:  # an older SciPy lacks it
+    except ModuleNotFoundError:  # older SciPy versions lack it
         return
     for name in getattr(module, "__all__", ()) or dir(module):
         found = getattr(module, name, None)

@@ -26,8 +26,8 @@ class Untold:
     __float__ = __array__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __getitem__
     __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __getitem__
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __getitem__
-    __array_ufunc__ = None  # NumPy leaves its operators to these
-    __repr__ = object.__repr__  # a debugger may show it
+    __array_ufunc__ = None  # NumPy's operators then call this class's
+    __repr__ = object.__repr__  # printing isn't refused, for debuggers
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -118,7 +118,7 @@ def _weighted(a: Any, b: Any, axis: Any, signed: bool) -> tuple[Any, Any]:
     divided by them, goes through log1p. The derivatives are those of the plain formula. Results
     that aren't finite are those of the plain formula, too.
     """
-    counted = np.where(b == 0, -np.inf, a)  # what has no weight adds nothing, whatever it is
+    counted = np.where(b == 0, -np.inf, a)  # elements of weight 0 add nothing, even NaN
     top = _plain_max(counted, axis)
     terms = b * np.exp(a - top)
     terms = np.where(np.logical_and(b == 0, np.logical_not(np.isfinite(terms))), 0.0, terms)
@@ -174,7 +174,7 @@ def polygamma(n: Any, x: Any) -> Any:
     if isinstance(n, list):
         n = np.asarray(n)
     if isinstance(n, (int, np.integer)) and isinstance(x, Tracer):
-        x = cast(x, float)  # n is an array of 64 bits, to SciPy
+        x = cast(x, float)  # SciPy makes n an array of 64 bits
         return _derivative_of_digamma(int(n), x)
     factor = np.power(-1.0, n + 1) * scipy.special.gamma(n + 1.0)
     found = factor * _applied(special_gamma.zeta, scipy.special.beta, n + 1, x)
@@ -196,7 +196,7 @@ def multigammaln(a: Any, d: Any) -> Any:
         raise ValueError("d should be a positive integer (dimension)")
     if np.any(a <= 0.5 * (d - 1)):
         raise ValueError(f"condition a ({a}) > 0.5 * (d-1) ({0.5 * (d - 1)}) not met")
-    found = sum(scipy.special.gammaln(a - j / 2) for j in range(d))  # of the precision of a
+    found = sum(scipy.special.gammaln(a - j / 2) for j in range(d))  # in the precision of a
     return found + d * (d - 1) * 0.25 * np.log(np.pi)
 
 
@@ -249,7 +249,7 @@ def diric(x: Any, n: Any) -> Any:
     close = np.abs(below) < least
     turns = np.round(half / np.pi) * (n - 1)
     d = half - np.pi * np.round(half / np.pi)
-    bend = (n * n - 1) * d * d / 6  # too small to show, but not its slopes
+    bend = (n * n - 1) * d * d / 6  # negligible, but its slopes aren't
     limit = (1.0 - 2.0 * np.mod(turns, 2.0)) * (1.0 - (bend - _constant(bend)))
     found = np.where(close, limit, np.sin(n * half) / (n * np.where(close, 1.0, below)))
     return np.where(np.logical_or(n <= 0, n != np.floor(n)), np.nan, found)

@@ -15,7 +15,7 @@ from tapegrad.extending.arrays import as_tracer
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.borrowing import kernels
 
-MOST = 64  # terms that are written out, and become one loop; of more there is a product
+MOST = 64  # up to this many terms are written out and fused; more are a product
 
 
 def padded(x: Any, around: Sequence[tuple[int, int]], mode: str, fill: Any = 0.0) -> Any:
@@ -46,7 +46,7 @@ def picked(found: Any, candidates: Sequence[Any]) -> Any:
     same = np.logical_and(stacked == found, np.signbit(stacked) == np.signbit(found))
     same = np.logical_or(same, np.logical_and(np.isnan(stacked), np.isnan(found)))
     largest = np.max(np.where(same, stacked, -np.inf), axis=0)
-    return np.where(np.isinf(largest), found, largest)  # none is it where SciPy reads beyond x
+    return np.where(np.isinf(largest), found, largest)  # none where SciPy reads beyond x
 
 
 def filters(

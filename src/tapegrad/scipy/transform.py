@@ -151,7 +151,7 @@ class TracedRotation(Rotation, Carrier):
         return iter([TracedRotation(self.held[k]) for k in range(len(self))])
 
     def __getitem__(self, indexer: Any) -> Any:
-        len(self)  # SciPy's own error for a single one
+        len(self)  # raises SciPy's error for a single rotation
         rows = np.asarray(indexer) if isinstance(indexer, (list, tuple)) else indexer
         return TracedRotation(self.held[rows])
 
@@ -250,7 +250,7 @@ def _as_davenport(
 
 def _product(one: Any, other: Any) -> Any:
     p, q = _quaternions(one), _quaternions(other)
-    _ = _alike(p) * _alike(q)  # SciPy's own error
+    _ = _alike(p) * _alike(q)  # raises SciPy's own error
     return TracedRotation(by.normalized(by.product(_floats(p, q), _floats(q, p))))
 
 

@@ -46,8 +46,8 @@ class Course:
     first: Row
     last: Callable[[], Row]
     steps: Callable[[Sequence[Any], Each], Sequence[Any]]
-    rises: bool  # whether times do
-    loops: int = 0  # how many have gone through all steps
+    rises: bool  # whether times increase
+    loops: int = 0  # the number of loops over all steps so far
 
     @property
     def serves(self) -> bool:
@@ -139,7 +139,7 @@ def _kept(beside: Any, x: Any) -> Any:
         return x
     if type(x) is list and all(type(v) in (int, float) for v in x):
         x = np.array(x)
-    if isinstance(x, np.ndarray) and x.dtype.kind in "fib":  # a traced one is one, too
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fib":  # traced arrays included
         return record(beside._trace, ew.copy, [x])
     return None
 

@@ -37,7 +37,7 @@ class Steps:
         self, course: Course, make: Callable[[], Any], entry: Entry, span: int = 1
     ) -> None:
         self.course, self.make, self.entry, self.span = course, make, entry, span
-        self.like = entry([course.first] * span)  # what has the type of an entry
+        self.like = entry([course.first] * span)  # an example of an entry, for its type
         self._read: list[Any] = [None, None]
         self._array: Any = None
 

@@ -21,8 +21,8 @@ from tapegrad.scipy.optimize.roots import bracketed
 from tapegrad.scipy.outside import stopped
 
 PartsOf = Callable[[Sequence[Any]], Sequence[Any]]
-NEVER = 2**62  # so often a terminal event happens before it ends the solution
-CLOSE = 4 * np.finfo(float).eps  # how near a root is found, as SciPy has it
+NEVER = 2**62  # `most` of an event that never ends the solution
+CLOSE = 4 * np.finfo(float).eps  # SciPy's tolerance of roots
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Events:
         values, counts, some, *places, _ = seen
         new = stopped(self.values(t, y))
         happened = np.logical_and(self._between(values, new), good)
-        for e, place in enumerate(places):  # the next step writes over where nothing has happened
+        for e, place in enumerate(places):  # without an event the next step overwrites this
             at = np.minimum(counts[e], len(place) - 1)
             places[e] = with_entry(place, at, k + np.float64(0))
         counts = counts + np.where(happened, 1, 0)

@@ -50,12 +50,12 @@ from tapegrad.scipy.callbacks import joined, may_step
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.outside import Constant
 
-NEAR = 1e-9  # to an end, where an integrand may be infinite
-SLIGHT = 1e-9  # a jump that doesn't count, as a part of what jumps
-NOTHING = 1e-30  # what doesn't count, as a part of what does
+NEAR = 1e-9  # the distance from an end, where an integrand may be infinite
+SLIGHT = 1e-9  # a negligible jump, relative to the integrand
+NOTHING = 1e-30  # a negligible term, relative to the largest
 PLACES = 5
-CELLS = 1 << 14  # numbers of all nodes together that are few
-A, B = 3, 4  # which of them the limits are
+CELLS = 1 << 14  # the largest number of elements that is batched
+A, B = 3, 4  # the positions of the limits in `places`
 
 
 @functools.cache
@@ -140,7 +140,7 @@ class Integral:
     limits: tuple[bool, bool]
 
     def __post_init__(self) -> None:
-        self.tape = replace(self.tape, guards=(), output_names=())  # they held at the nodes
+        self.tape = replace(self.tape, guards=(), output_names=())  # the guards held at the nodes
 
     def of(self, tape: Tape, places: Sequence[Any], p: Sequence[Any]) -> tuple[Any, ...]:
         """The integral of a derivative of the integrand."""
@@ -270,7 +270,7 @@ class Integral:
                     ]
                 )
                 parts = np.where(np.isfinite(parts), np.abs(parts), 0.0)
-                counts = parts > NOTHING * np.max(parts)  # far out it may overflow on its way to 0
+                counts = parts > NOTHING * np.max(parts)  # it may overflow far out
                 nodes, weights, ends = nodes[counts], weights[counts], found
             if len(nodes) > count or len(ends) > several:
                 raise GradientError(self.why)

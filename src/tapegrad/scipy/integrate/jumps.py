@@ -14,7 +14,7 @@ from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.outside import Outside, recorded
 
-SHARE = 1e-3  # of a slope's mean: smaller jumps of it are left
+SHARE = 1e-3  # relative to a slope's mean: smaller jumps are ignored
 WHY = (
     "the right-hand side jumps, where the state or a traced value says, and its derivatives tell "
     "nothing of that. Let an event end the solution there, and start another one"
@@ -30,7 +30,7 @@ def has_jump(
     middles = [np.abs(g(float(t))) for t in ends.mean(1)]
     span = np.sum(size)
     least = share * sum(w * y for w, y in zip(size, middles, strict=True)) / span
-    near = 1e-9 * span  # limits, and where intervals meet, may be where it is infinite
+    near = 1e-9 * span  # g may be infinite at limits and ends of intervals
     places = np.unique(ends)
     inside = [(x + near, y - near) for x, y in itertools.pairwise(places)]
     looked_at = [*((x - near, x + near) for x in places[1:-1]), *inside]
@@ -48,7 +48,7 @@ def jump_between(
     splits the interval again and again, and goes on in the part whose ends differ more. `span` is
     the scale of the numbers."""
     low, high = g(a), g(b)
-    wide: Any = np.inf  # how much it differs over a hundred times as much
+    wide: Any = np.inf  # the difference over a hundred times the length
     while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
         m = a + 0.4 * (b - a)
         middle = g(m)

@@ -216,18 +216,18 @@ def _that_count(nodes: Any, weights: Any, f: Any, name: str, size: int) -> tuple
 def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
     """The integral, and the estimate of its error, which is a constant. `solver(f, a, b)` returns
     both, a mesh, and its status."""
-    a, b = [as_floats(x) if is_traced(x) else x for x in (a, b)]  # as the integrand takes them
+    a, b = [as_floats(x) if is_traced(x) else x for x in (a, b)]  # the integrand's type
     moving = [is_traced(x) and bool(np.isfinite(example(x))) for x in (a, b)]
 
     def solved(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
         lower, upper = map(float, values)
         for moves, end in zip(moving, (lower, upper), strict=True):
             if moves and np.isfinite(end):
-                fs[0](end)  # the way that it takes there is known then
+                fs[0](end)  # traces the path that f takes there
         value, error, (*mesh, done) = solver(fs[0], lower, upper)
         where = Range(lower, upper)
         if fs[0] is callback and callback.may_jump:
-            has_jump(where.integrand(callback), mesh[-1])  # so it is known on all ways there
+            has_jump(where.integrand(callback), mesh[-1])  # traces all paths that it takes there
         return value, *mesh, error, ending(done, where.kind)
 
     outside = Outside(solver.__name__, solved, [callback], [a, b])
@@ -342,7 +342,7 @@ def quad_vec(
         value, error, info = theirs.quad_vec(f, lower, upper, full_output=True, **how)
         where = Range(lower, upper)
         ends = np.sort(info.intervals, 1)
-        if all(where.kind):  # from -1 to 1: both sides
+        if all(where.kind):  # t from -1 to 1: both sides
             ends = np.unique(np.abs(ends), axis=0)
             ends = np.unique(ends).repeat(2)[1:-1].reshape(-1, 2)
         return value, error, mesh.of(where, where.within(ends), quadrature or where.rule, f, value)
@@ -357,7 +357,7 @@ def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
     from scipy.special import roots_legendre
 
     if is_traced((a, b)) and any(np.isinf(example(x)) for x in (a, b)):
-        plainly(theirs.fixed_quad, func, *map(example, (a, b)), args, n)  # SciPy's own error
+        plainly(theirs.fixed_quad, func, *map(example, (a, b)), args, n)  # raises SciPy's own error
     x, w = roots_legendre(n)
     if not is_traced((a, b)) and np.isinf([a, b]).any():
         plainly(theirs.fixed_quad, func, a, b, args, n)

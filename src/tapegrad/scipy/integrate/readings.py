@@ -111,7 +111,7 @@ def parts_in(
         row = np.concatenate([np.stack([t, after]), y, y_new, *slopes])
         found = []
         for numbers, array, at in zip(some, carried[::2], carried[1::2], strict=True):
-            last = len(numbers)  # the next one writes over what isn't wanted
+            last = len(numbers)  # an unused row, overwritten by the next step
             is_wanted = entry(numbers, np.minimum(at, last - 1)) == k
             found.append(with_entry(array, np.minimum(at, last), row))
             found.append(at + np.where(np.logical_and(at < last, is_wanted), 1, 0))

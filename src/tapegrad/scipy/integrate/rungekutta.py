@@ -25,8 +25,8 @@ from tapegrad.scipy.integrate.events import Events
 from tapegrad.scipy.outside import stopped
 
 METHODS = {"RK45": theirs.RK45, "RK23": theirs.RK23, "DOP853": theirs.DOP853}
-MANY = 1 << 40  # more than anybody waits for
-LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # factors between steps, as SciPy has them
+MANY = 1 << 40  # more steps than a user waits for
+LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # SciPy's factors between step sizes
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Method:
     atol: Any
     max_step: float
     direction: float
-    room: int  # steps that may be taken
+    room: int  # the largest number of steps
     first_step: float | None = None
 
     def fun(self, t: Any, y: Any, p: Any = None) -> Any:
@@ -98,7 +98,7 @@ class Method:
         of attempted steps; whether the end was reached; and the loop-carried values of the events,
         each of which may happen `often`."""
         t, y, end = stopped(t) + 0.0, stopped(y), stopped(end)
-        p = [stopped(x) for x in self.callback.p]  # so nothing in the loop has a derivative
+        p = [stopped(x) for x in self.callback.p]  # the loop has no derivative
 
         def fun(t: Any, y: Any) -> Any:
             return self.fun(t, y, p)
@@ -140,7 +140,7 @@ class Method:
                 np.where(good, k[-1], f),
                 size,
                 np.logical_not(good),
-                with_entry(ends, count, after),  # the next one writes over what isn't good
+                with_entry(ends, count, after),  # a rejected step is overwritten by the next one
                 count + np.where(good, 1, 0),
                 tried + 1,
                 *([] if events is None else events.after(good, count, after, y_new, seen)),

@@ -42,9 +42,9 @@ from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
 
 HOME = "scipy.integrate"
-ROOM = 1 << 26  # bytes that what is kept of all steps may take,
-FEWEST, MOST = 1 << 11, 1 << 16  # where so many steps have room
-SUCCESS = "Integration successful."  # as odeint tells
+ROOM = 1 << 26  # bytes of the residuals of all steps
+FEWEST, MOST = 1 << 11, 1 << 16  # bounds on the number of steps there is room for
+SUCCESS = "Integration successful."  # odeint's message
 UNFINISHED = "it hasn't come to the last of the times"
 FINE = {"rtol": 1e-10, "atol": 1e-12}
 
@@ -167,7 +167,7 @@ class _Problem:
 def _explicit(problem: _Problem, events: Events | None, dense: Any) -> Any:
     (start, end), y0, t_eval = problem.span, problem.y0, problem.t_eval
     kind, options, plain = problem.method, problem.options, problem.plain(events)
-    if not plain.success and events is not None:  # at a later call one may come before that
+    if not plain.success and events is not None:  # an event may end a later call before the failure
         raise refusal(
             f"scipy.integrate.solve_ivp fails{at_line()} before an event ends it, and so has no "
             f"derivative: {plain.message}"
@@ -181,7 +181,7 @@ def _explicit(problem: _Problem, events: Events | None, dense: Any) -> Any:
         y, tried, asked = _at_times(made, start, y0, end, t_eval)
         evaluations = _evaluations(made, tried, asked, options)
         return Trajectory(t=t_eval, y=np.transpose(y), nfev=evaluations, **told)
-    often = [] if events is None else [len(t) + 1 for t in plain.t_events]  # and one that is late
+    often = [] if events is None else [len(t) + 1 for t in plain.t_events]  # room for one more
     ends, count, tried, done, seen = made.chosen(start, y0, end, events, often)
     _hold(done, True, "whether there are more steps than there is room for")
     if events is not None:
@@ -189,7 +189,7 @@ def _explicit(problem: _Problem, events: Events | None, dense: Any) -> Any:
     ways = isinstance(ends, Tracer) and (t_eval is None or made.kind is not theirs.DOP853)
     if ways and _stays_whole(made, start, y0, end):
         run = Run(made, (start, end), y0, ends, count)
-        asked = count if dense else 0  # in which steps SciPy wants values
+        asked = count if dense else 0  # the steps in which SciPy interpolates
         if events is not None:
             happened = events.happened(made, seen, count, plain.status == 1, run.parts)
             told |= happened.told(made)
@@ -206,7 +206,7 @@ def _explicit(problem: _Problem, events: Events | None, dense: Any) -> Any:
     held = int(count)  # guarded
     steps = taken(made, start, y0, end, ends[:held])
     t, last = times_of(steps), steps[5]
-    asked = np.full(held, bool(dense))  # in which steps SciPy wants values
+    asked = np.full(held, bool(dense))  # the steps in which SciPy interpolates
     if events is not None:
 
         def parts_of(numbers: Sequence[Any]) -> list[Any]:
@@ -276,8 +276,8 @@ def _hold_order(method: Method, start: Any, end: Any, times: Any) -> None:
 def _method(callback: Callback, given: Any, tried: int, options: Any) -> Method:
     """The method with its limits. It has room for more steps than were attempted while tracing."""
     room = max(tried + tried // 2, 8)
-    if not callback.may_jump:  # no array is looked at whole
-        size = 8 * given.n * (given.n_stages + 4)  # what is kept of a step, at the most
+    if not callback.may_jump:  # no array of all steps is needed
+        size = 8 * given.n * (given.n_stages + 4)  # the residuals of a step, at most
         room = max(room, FEWEST, min(ROOM // max(size, 1), MOST))
     return Method(
         callback,

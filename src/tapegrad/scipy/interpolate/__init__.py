@@ -80,7 +80,7 @@ def CubicSpline(
     if extrapolate is None:
         extrapolate = "periodic" if bc[0] == "periodic" else True
     if bc[0] == "periodic" and is_traced(y):
-        bool(np.allclose(y[0], y[-1], rtol=1e-15, atol=1e-15))  # a guard
+        bool(np.allclose(y[0], y[-1], rtol=1e-15, atol=1e-15))  # guarded
     return hermite(x, y, piecewise.natural(x, y, bc), extrapolate, axis)
 
 
@@ -241,7 +241,7 @@ def interpn(
     bounds_error: Any = True,
     fill_value: Any = np.nan,
 ) -> Any:
-    if type(xi) is tuple:  # one point is an array of one axis, and so is the result
+    if type(xi) is tuple:  # a single point has one axis, and so has the result
         xi = np.stack(np.broadcast_arrays(*xi), axis=-1)
     if method in grids.OF_SPLINES and not is_traced((points, values)):
         made = theirs.RegularGridInterpolator(points, values, method, bounds_error, fill_value)

@@ -86,7 +86,7 @@ class Basis(Interpolant):
         if extrapolate == "periodic":
             raise refusal(f"integrate of a periodic spline can't be traced{at_line()}")
         whole = self.antiderivative()
-        if not extrapolate:  # SciPy takes the spline for 0 there
+        if not extrapolate:  # SciPy integrates 0 there
             first, last = self.t[self.k], self.t[-self.k - 1]
             a, b = [np.clip(floats(x), first, last) for x in (a, b)]
         return as_array(whole(b, 0, True) - whole(a, 0, True))
@@ -182,7 +182,7 @@ def interpolating(x: Any, y: Any, k: int, t: Any, bc_type: Any, ends: Any = None
     bands = np.zeros((2 * k + 1, n)) * values[0][0]
     for j, value in enumerate(values):
         bands[k + rows - (place - k + j), place - k + j] = value
-    for row, (order, _) in enumerate(first):  # only the first k + 1 aren't 0 there
+    for row, (order, _) in enumerate(first):  # only the first k + 1 B-splines aren't 0 there
         slopes = Basis(t[: 2 * k + 2], np.eye(k + 1), k).derivative(int(order))(t[k])
         columns = np.arange(k + 1)
         bands[k + row - columns, columns] = slopes

@@ -113,7 +113,7 @@ class Bivariate(Carrier):
         for axis, (u, t, k, order) in enumerate(each):
             if not 0 <= order < k + (not order):
                 raise ValueError("Error code returned by pardeu: 10")
-            flat = np.clip(np.reshape(u, (-1,)), t[k], t[-k - 1])  # outside it is constant
+            flat = np.clip(np.reshape(u, (-1,)), t[k], t[-k - 1])  # constant beyond the ends
             along = Basis(t, np.moveaxis(c, axis, 0), k).derivative(int(order))
             c = np.moveaxis(along.c, 0, axis)
             splines.append((along.t, along.k))
@@ -137,7 +137,7 @@ def bivariate(x: Any, y: Any, z: Any, bbox: Any, kx: Any, ky: Any) -> Bivariate:
     knots = []
     for axis, (points, k) in enumerate(((x, int(kx)), (y, int(ky)))):
         if is_traced(points):
-            bool(np.all(np.diff(points) > 0))  # a guard: SciPy would raise an error
+            bool(np.all(np.diff(points) > 0))  # guarded: otherwise SciPy raises an error
         pair = tuple(bbox[2 * axis : 2 * axis + 2])
         ends = ends_of(points, (None, None) if pair == (None, None) else pair)
         t, moved = interpolating(points, np.moveaxis(c, axis, 0), k, None, None, ends)

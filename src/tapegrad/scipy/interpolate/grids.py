@@ -43,7 +43,7 @@ class Between(Interpolant):
         self, x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any
     ) -> None:
         """`y` has the axis of the sorted `x` first."""
-        self.dtype = y.dtype  # of what is one of them, or between two
+        self.dtype = y.dtype  # the dtype of a result that is one value or lies between two
         if kind == "linear":
             self.dtype = np.result_type(_kept(x), _kept(y))
         x, y = floats(x), floats(y)
@@ -165,7 +165,7 @@ class Grid(Carrier):
         else:
             xi = floats(as_operand(xi) if is_traced(xi) else xi)
             xi = np.reshape(xi, (-1, count)) if np.ndim(xi) == 1 else xi
-        if np.shape(xi)[-1] != count:  # an IndexError where there are no axes, as SciPy's
+        if np.shape(xi)[-1] != count:  # without axes an IndexError, like SciPy's
             raise ValueError(
                 f"The requested sample points xi have dimension {np.shape(xi)[-1]} but this "
                 f"RegularGridInterpolator has dimension {count}"
@@ -190,7 +190,7 @@ class Grid(Carrier):
             return self._splines(flat, OF_SPLINES[method], nu)
         if method == "pchip":
             return self._pchip(flat)
-        if method == "splinef2d":  # of interpn
+        if method == "splinef2d":  # a method of interpn
             x, y = self.grid
             both = bivariate(x, y, self.values, (None,) * 4, 3, 3)
             return both.ev(flat[:, 0], flat[:, 1])
@@ -217,7 +217,7 @@ class Grid(Carrier):
                 t, moved = interpolating(points, np.moveaxis(c, axis, 0), degree, None, None)
                 c = np.moveaxis(moved, 0, axis)
                 splines.append((t, degree))
-            if degree in _ITERATED and not is_traced(self.grid):  # SciPy's are those of iterations
+            if degree in _ITERATED and not is_traced(self.grid):  # SciPy finds these by iteration
                 found = _by_iterations(self.grid, stopped(self.values), splines, degree)
                 c = c + (found - stopped(c))
         for axis, order in enumerate(() if nu is None else nu):

@@ -24,7 +24,7 @@ def floats(x: Any) -> Any:
     if not is_traced(x) and not np.iscomplexobj(x):
         return np.asarray(x, float)
     x = as_operand(x)
-    if x.dtype.kind == "c":  # as floats they would lose their imaginary parts
+    if x.dtype.kind == "c":  # a conversion to floats would drop the imaginary parts
         raise refusal(
             f"interpolation of complex numbers can't be traced{at_line()}. Use z.real and z.imag, "
             "with an interpolant of each"
@@ -59,7 +59,7 @@ class Interpolant(Carrier):
         rest = np.shape(y)[1:]
         y = np.reshape(y, np.shape(t) + rest)
         if not self.axis:
-            return y  # an array, if there are no axes, too
+            return y  # an array even without axes
         n = np.ndim(t)
         order = [*range(n, n + self.axis), *range(n), *range(n + self.axis, n + len(rest))]
         return np.transpose(y, order)
@@ -172,7 +172,7 @@ def prepared(x: Any, y: Any, axis: int) -> tuple[Any, Any, int]:
     x, y = floats(x), floats(y)
     axis %= np.ndim(y)
     if is_traced(x):
-        bool(np.all(np.diff(x) > 0))  # a guard: SciPy would raise an error
+        bool(np.all(np.diff(x) > 0))  # guarded: otherwise SciPy raises an error
     return x, np.moveaxis(y, axis, 0) if axis else y, axis
 
 

@@ -49,7 +49,7 @@ class Radial(Interpolant):
     epsilon: Any
     kernel: str
     powers: Any
-    shape: tuple[int, ...] | None = None  # of a value, if it isn't a row
+    shape: tuple[int, ...] | None = None  # the shape of a value, if it isn't a row
 
     def __call__(self, x: Any) -> Any:
         x = floats(x)
@@ -69,7 +69,7 @@ class Near(Interpolant):
 
     y: Any
     d: Any
-    smoothing: Any  # of each point
+    smoothing: Any  # for each point
     epsilon: Any
     kernel: str
     powers: Any

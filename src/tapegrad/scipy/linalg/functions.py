@@ -100,7 +100,7 @@ def fractional_matrix_power(A: Any, t: Any) -> Any:
     found = Expm()(t * _logm(A))
     if found.dtype.kind == "c" or not np.any(ComplexEig()(stop_gradient(A))[0].imag):
         return found
-    return found.astype(complex)  # SciPy's is, where eigenvalues are
+    return found.astype(complex)  # SciPy's is complex if eigenvalues are
 
 
 @answers(parameters="ord axis keepdims")

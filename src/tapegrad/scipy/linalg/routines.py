@@ -153,7 +153,7 @@ def trsv(a: Any, x: Any, lower: Any = 0, trans: Any = 0, diag: Any = 0) -> Any:
 
 def potrf(a: Any, lower: Any = 0, clean: Any = 1) -> Any:
     c = factors.cholesky(a, lower=bool(lower))
-    if not clean:  # the other triangle stays as it was
+    if not clean:  # the other triangle is left unchanged
         c = c + (np.triu(a, 1) if lower else np.tril(a, -1))
     return c, 0
 

@@ -207,7 +207,7 @@ def both_sides(ab: Any, lower: Any) -> Any:
     """All diagonals of a symmetric matrix, from those on one side."""
     rows = [ab[..., k, :] for k in range(ab.shape[-2])]
     below = rows if lower else rows[::-1]
-    if not lower:  # the elements of row k above stand k to the right
+    if not lower:  # row k above the diagonal is shifted right by k
         below = [below[0], *[_moved(row, k) for k, row in enumerate(below[1:], 1)]]
     above = [_moved(row, -k) for k, row in enumerate(below[1:], 1)]
     return np.stack([*above[::-1], *below], -2)
@@ -258,7 +258,7 @@ def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
     c, r, b = (cast(x, kind) for x in (c, r, b))
     if b.size == 0:
         return b
-    if b.dtype.kind == "c":  # Levinson's rule here is one of real numbers
+    if b.dtype.kind == "c":  # our rule for Levinson's recursion is for real numbers
         from tapegrad.scipy.linalg.matrices import toeplitz_of
 
         system = factored(toeplitz_of(c, r))

@@ -39,7 +39,7 @@ def _extended(x: Any, sizes: Any, axes: Any, origins: Any, mode: int, fill: Any)
     around = [(0, 0)] * x.ndim
     for axis, size, origin in zip(axes, sizes, origins, strict=True):
         around[axis] = _around(size, origin)
-    if 0 in x.shape:  # so no window has an element
+    if 0 in x.shape:  # no window has elements
         return np.zeros([n + sum(more) for n, more in zip(x.shape, around, strict=True)])
     return padded(x, around, _MODES[mode], fill)
 

@@ -87,7 +87,7 @@ def _weights(order: int, rest: Any) -> list[Any]:
 def _places(k: Any, n: int, mode: int) -> Any:
     """Integer coordinates of coefficients, mapped inside."""
     if mode in (CONSTANT, WRAP):
-        mode = MIRROR  # as the coefficients are made
+        mode = MIRROR  # the mode of the coefficients
     if mode in (GRID_CONSTANT, NEAREST):
         return np.clip(k, 0, n - 1)
     if n == 1:

@@ -25,8 +25,8 @@ from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
 
-NEAR = 1e-3  # a constraint that is farther from 0 doesn't hold a minimum
-SLIGHT = 1e-7  # a multiplier that doesn't tell whether it does
+NEAR = 1e-3  # a constraint farther from 0 isn't active
+SLIGHT = 1e-7  # a multiplier too small to tell whether it is active
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Constraints:
         several = given if isinstance(given, (list, tuple)) else [given]
         self.parts = [_part(x, start) for x in several]
         self.callbacks: list[Callback] = []
-        self.values: list[Callback] = []  # those of them whose results are C
+        self.values: list[Callback] = []  # the callbacks whose results make up C
         rows: list[tuple[int, float, float, bool]] = []
         count = 0
         for part in self.parts:

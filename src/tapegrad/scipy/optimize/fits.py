@@ -212,7 +212,7 @@ def curve_fit(
         y, *rest = values[len(lead) :]
         s = rest[0] if rest else None
         slope = (lambda _, *p: fs[1](np.array(p))) if slopes else jac
-        place = np.zeros(np.size(y))  # the function has its own
+        place = np.zeros(np.size(y))  # the function has its own abscissas
         popt, pcov, info, message, ier = theirs.curve_fit(
             lambda _, *p: fs[0](np.array(p)), place, y, first, s, jac=slope, full_output=True, **how
         )

@@ -21,8 +21,8 @@ from tapegrad.scipy.outside import Constant, Outside, valued
 from tapegrad.scipy.results import Untold
 
 HOME = "scipy.optimize"
-NEAR = 1e-5  # to a bound
-SLIGHT = 1e-6  # a multiplier that doesn't tell whether its bound holds, or a row its minimum
+NEAR = 1e-5  # so near to a bound
+SLIGHT = 1e-6  # a multiplier too small to tell whether its bound or row is active
 
 
 def _floats(x: Any) -> Any:

@@ -34,14 +34,14 @@ from tapegrad.scipy.optimize.roots import (
 from tapegrad.scipy.outside import Equations, Outside
 
 HOME = "scipy.optimize"
-NEAR = 1e-5  # what is that near to a bound, and not on it, may be meant to be there
-ROUNDED = 1e-12  # and what is that near is on it
+NEAR = 1e-5  # so near to a bound, but not on it: uncertain
+ROUNDED = 1e-12  # so near: on the bound
 BESIDE = (
     "its result is next to a bound or a constraint, and whether that holds it isn't known: it may "
     "be where the derivative jumps. Methods of minimize that end on bounds, such as L-BFGS-B, tell "
     "of bounds; of constraints, leave out those that follow from others"
 )
-LOSS = 2  # the status of a search that comes no nearer to a minimum, for rounding or else
+LOSS = 2  # the status of a search that makes no progress
 
 
 class Bounded:

@@ -40,7 +40,7 @@ _METHODS = {
     "golden": "Golden",
     "fminbound": "Bounded",
 }
-_FIRST = {"func": "fun", "brack": "bracket"}  # what the methods call them
+_FIRST = {"func": "fun", "brack": "bracket"}  # older name -> that of `minimize`
 _PASSED = {
     *("fun", "x0", "args", "jac", "hess", "hessp", "bounds", "constraints", "bracket"),
     "callback",
@@ -73,7 +73,7 @@ def _minimum(name: str, method: str) -> None:
         given |= given.pop("unknown_options", {})
         given = {_FIRST.get(key, key): x for key, x in given.items()}
         how = {key: given.pop(key) for key in given.keys() - _PASSED}
-        if hasattr(given["fun"], "derivative"):  # it returns the slope, too
+        if hasattr(given["fun"], "derivative"):  # the function returns the slope, too
             given |= {"fun": given["fun"].fun, "jac": True}
         if "bounds" in given and not given["bounds"]:
             del given["bounds"]  # fmin_slsqp has none so
@@ -156,7 +156,7 @@ def leastsq(
         slope = fs[1] if len(fs) > 1 else None
         x, cov, info, message, ier = theirs.leastsq(fs[0], values[0], (), slope, True, **how)
         found = 1 <= ier <= 4 or ier in NO_NEARER
-        if not (found or full_output):  # it says so itself
+        if not (found or full_output):  # raises or warns itself
             theirs.leastsq(fs[0], values[0], (), slope, **how)
         told.update(ier=ier, message=message, regular=cov is not None)
         facts = (message, told["regular"]) if full_output else ()

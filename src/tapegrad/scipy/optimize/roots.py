@@ -50,11 +50,11 @@ class Result(theirs.OptimizeResult, Carrier):
 
     def __init__(self, told: Any, **fields: Any) -> None:
         super().__init__(**fields)
-        self.__dict__["_told"] = told  # by key traced numbers that decide what is told there
+        self.__dict__["_told"] = told  # key -> the traced number that decides its value
 
     def __getitem__(self, key: str) -> Any:
         if key in self._told:
-            int(self._told[key])  # a guard
+            int(self._told[key])  # guarded
         if key not in self:
             raise KeyError(key)
         return super().__getitem__(key)
@@ -173,7 +173,7 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
         nonlocal method
         x, r = original(fs, values)
         method = r.method
-        counts = [np.asarray(n)[()] for n in (r.iterations, r.function_calls)]  # or NaN
+        counts = [np.asarray(n)[()] for n in (r.iterations, r.function_calls)]  # may be NaN
         return x, *counts, ending(r.converged)
 
     outside = Outside(label, solver, callbacks, lead, at=(0,))
@@ -325,8 +325,8 @@ def fixed_point(
 
 # ---- systems
 
-NO_NEARER = (3, 6, 7, 8)  # how MINPACK says that a tolerance is smaller than rounding lets it be
-_NO_PROGRESS = (4, 5)  # of its method for roots
+NO_NEARER = (3, 6, 7, 8)  # MINPACK's status: the tolerance is too small for rounding
+_NO_PROGRESS = (4, 5)  # MINPACK's status: hybrd makes no progress
 
 
 def is_as_near(status: Any, f: Any, x: Any) -> bool:
@@ -368,7 +368,7 @@ def fsolve(
     def solver(fs: Any, values: Any) -> Any:
         slope = fs[1] if len(fs) > 1 else None
         x, info, ier, message = theirs.fsolve(fs[0], values[0], (), slope, full_output=True, **how)
-        if ier != 1 and not full_output:  # it says so itself
+        if ier != 1 and not full_output:  # raises or warns itself
             x = theirs.fsolve(fs[0], values[0], (), slope, **how)
         told.update(ier=ier, message=message)
         facts = (ier, message) if full_output else ()

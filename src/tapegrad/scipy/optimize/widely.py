@@ -86,7 +86,7 @@ def _widely(name: str, between: str, asked: str = "") -> None:
         both = [*callbacks, *held.callbacks]
         state = np.random.get_state()
         found = minimum(name, search, both, start if x0 is None else x0, bounds, limits, held, True)
-        np.random.set_state(state)  # the tape draws the same again
+        np.random.set_state(state)  # the tape draws the same numbers again
         untold = Untold(f"{HOME}.{name}")
         if is_brute:
             return (found.x, found.fun, untold, untold) if of_brute else found.x

@@ -52,7 +52,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     rest = np.zeros((*rows.shape[:-1], max(0, n - order)), state.dtype)
     waiting = np.concatenate([state, rest], axis=-1)
     y = y + LinearFilter()(np.ones_like(a[:1]), a / a[0], waiting[..., :n])
-    if a.size > 1:  # else SciPy convolves, and has no terms of y
+    if a.size > 1:  # else SciPy convolves, without terms of y
         b, a = (np.pad(c, (0, order + 1 - c.size)) for c in (b, a))
     last = [_state(b / a[0], a / a[0], rows, y, waiting, k) for k in range(order)]
     final = np.stack(last, axis=-1) if last else state
@@ -136,11 +136,11 @@ def upfirdn(
     h, x = floating(h, x)
     rows = np.moveaxis(x, axis, -1)
     if not (mode in (None, "constant", "zero") and _is_zero(cval)):
-        beyond = -(-(h.size - 1) // up)  # so many elements on each side the filter reaches
+        beyond = -(-(h.size - 1) // up)  # the filter's reach on each side, in elements
         length = (rows.shape[-1] - 1) * up + h.size
         whole = upfirdn(h, _extended(rows, beyond, mode, cval), up)
         return np.moveaxis(whole[..., beyond * up :][..., :length:down], -1, axis)
-    taps = -(-h.size // up)  # of the filter meet elements, not the zeros between them
+    taps = -(-h.size // up)  # filter weights that meet elements, not inserted zeros
     phases = np.reshape(np.pad(h, (0, taps * up - h.size)), (taps, up))
     wide = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(taps - 1, taps - 1)])
     windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=-1)

@@ -12,7 +12,7 @@ from tapegrad.scipy.borrowing import borrow, kernels
 
 try:
     from scipy.signal import _peak_finding_utils as theirs
-except ImportError:  # it has them elsewhere: without them borrowed code refuses tracers
+except ImportError:  # SciPy moved them: borrowed code then refuses tracers
     theirs = None
 
 
@@ -41,7 +41,7 @@ def _widths(x: Any, peaks: Any, rel_height: Any, prominences: Any, left: Any, ri
 
     def samples(x: Any, peaks: Any, heights: Any, *given: Any) -> Any:
         """The samples just outside of the crossings, and their neighbours inside."""
-        theirs._peak_widths(x, peaks, *given)  # its own errors, and warnings
+        theirs._peak_widths(x, peaks, *given)  # raises SciPy's own errors and warnings
         found = []
         for sign, ends in ((-1, given[2]), (1, given[3])):
             outer = peaks.copy()

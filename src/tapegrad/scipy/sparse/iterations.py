@@ -33,8 +33,8 @@ from tapegrad.scipy.optimize.roots import WHY, ending
 from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
 
-PRECISION = 1e-10  # of systems that are solved for derivatives, by their residuals
-ENOUGH = 1e-7  # what is taken where rounding keeps an iteration from that
+PRECISION = 1e-10  # relative residual of the systems for derivatives
+ENOUGH = 1e-7  # accepted residual if rounding prevents that
 
 
 class _Several:
@@ -126,7 +126,7 @@ SETTINGS = {
     *("rtol", "atol", "maxiter", "restart", "shift", "show", "check", "k", "m", "truncate"),
     *("discard_C", "inner_m", "outer_k", "store_outer_Av", "prepend_outer_v"),
 }
-_HELPING = ("M", "M1", "M2")  # what is found doesn't depend on a preconditioner; M is called
+_HELPING = ("M", "M1", "M2")  # preconditioners don't influence the result; M is called
 
 
 def iterated(name: str, A: Any, b: Any, x0: Any, settings: dict[str, Any]) -> Any:
@@ -204,7 +204,7 @@ def _least_squares(name: str) -> None:
 
         def equation(x: Any) -> Any:
             rest = product(A_, product(A_, x) - b, True)
-            size = np.maximum(damp, 0.0) if is_lsqr else damp  # as SciPy has it
+            size = np.maximum(damp, 0.0) if is_lsqr else damp  # as in SciPy
             return rest + size**2 * (x - start)
 
         lead = [b, damp, start]
@@ -239,7 +239,7 @@ def _least_squares(name: str) -> None:
         _answered(lsmr)
 
 
-_GAVE_UP = (3, 6, 7)  # condition numbers or steps were too many
+_GAVE_UP = (3, 6, 7)  # the condition number or the number of steps was too large
 
 
 def _is_least(told: Any, is_lsqr: bool) -> bool:
@@ -280,7 +280,7 @@ def _rounded(found: list[Any], A: Any) -> list[Any]:
 
 def _drawing(method: Any, rng: Any) -> dict[str, Any]:
     """The keyword for the generator of an iteration, if this version of SciPy takes one."""
-    known = "rng" in inspect.signature(method).parameters  # an older SciPy has none
+    known = "rng" in inspect.signature(method).parameters  # older SciPy versions have none
     return {"rng": np.random.default_rng(0) if rng is None else rng} if known else {}
 
 
@@ -303,7 +303,7 @@ def eigsh(
     def find(operator: Any, values: Any) -> Any:
         start = {"v0": np.array(values[0]) if values else _start(n)}
         w, v = theirs.eigsh(operator, k, **start, **how)
-        if not return_eigenvectors:  # which come in another order then
+        if not return_eigenvectors:  # SciPy orders them differently then
             order = theirs.eigsh(operator, k, return_eigenvectors=False, **start, **how)
             chosen = np.argsort(w)[np.argsort(np.argsort(order))]
             w, v = w[chosen], v[:, chosen]

@@ -132,7 +132,7 @@ class Factored:
 def splu(A: Any, **how: Any) -> Any:
     """The LU factorization, an object with `solve`."""
     if how:
-        solvers.splu(sparse.csc_array(np.eye(2)), **how)  # SciPy's own error
+        solvers.splu(sparse.csc_array(np.eye(2)), **how)  # raises SciPy's own error
     return Factored(_matrix(A))
 
 

@@ -38,7 +38,7 @@ class Sparse(Parted):
     writes to them count.
     """
 
-    __array_ufunc__ = None  # NumPy's operators leave the answer to this
+    __array_ufunc__ = None  # NumPy's operators then call this class's
     __slots__ = ("_shape", "format", "given", "indices", "is_matrix", "order", "ordered", "pattern",
                  "sifted", "starts", "turned")  # fmt: skip
 
@@ -58,7 +58,7 @@ class Sparse(Parted):
         sifted: bool = False,
     ) -> None:
         if format not in _FORMATS:
-            sparse.csr_array((1, 1)).asformat(format)  # SciPy's own error
+            sparse.csr_array((1, 1)).asformat(format)  # raises SciPy's own error
         self.elements, self.indices, self.starts = elements, indices, starts
         self._shape = int(shape[0]), int(shape[1])
         self.turned, self.format, self.is_matrix = turned, format, is_matrix
@@ -149,7 +149,7 @@ class Sparse(Parted):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name == "kind" or name in Sparse.__slots__:  # it isn't made yet
+        if name == "kind" or name in Sparse.__slots__:  # not initialized yet
             raise AttributeError(name)
         if name in _OF_PATTERNS and self.pattern is not None and self.ordered:
             return deepcopy(getattr(self.pattern.like, name))
@@ -261,7 +261,7 @@ class Sparse(Parted):
         product = Product(*self.parameters)
         found = product(elements, indices, starts, x[:, None] if x.ndim == 1 else x)
         if x.ndim == 1 and self.format == "coo" and not self.is_matrix and len(found) == 1:
-            return found[0, 0]  # as SciPy has it
+            return found[0, 0]  # as in SciPy
         return found[:, 0] if x.ndim == 1 else found
 
     @property
@@ -483,7 +483,7 @@ class Held(Sparse):
     @unobserved
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
         here, note = following.observer, None
-        if here is not None:  # what becomes no operand is compared by later calls
+        if here is not None:  # attributes that aren't operands are guarded
             note = here.held_by([self.of])
         found = super().on_tape(*others)
         if note is not None:

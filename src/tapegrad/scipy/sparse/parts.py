@@ -11,7 +11,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.extending import Carrier, any_traced, as_parameter, at_line, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, as_tracer
 
-MOST = 50_000_000  # elements of a result that is held in full
+MOST = 50_000_000  # elements of a dense result
 # SciPy's matrices have methods of these names.
 OF_ELEMENTS = """sin tan arcsin arctan sinh tanh arcsinh arctanh rint sign expm1 log1p deg2rad
 rad2deg floor ceil trunc sqrt"""
@@ -92,7 +92,7 @@ class Parted(Carrier):
             return self._element(*[int(x) for x in lists])
         shapes = [x.shape for x in lists]
         if len(lists) == 2 and shapes[0][1:] == (1,) and shapes[1][-1:] == (lists[1].size,):
-            return self[lists[0][:, 0], :][:, lists[1].reshape(-1)]  # as np.ix_ has them
+            return self[lists[0][:, 0], :][:, lists[1].reshape(-1)]  # the form of np.ix_
         if len(lists) == 2 and all(x.ndim == 1 for x in lists) and not self.is_matrix:
             i, j = (_places(x, n) for x, n in zip(lists, self._shape, strict=True))
             return self._elements(*np.broadcast_arrays(i, j))
@@ -191,7 +191,7 @@ class Parted(Carrier):
         if np.ndim(other) or not isinstance(self.given, Tracer):
             return NotImplemented
         found = self.scaled(other).elements
-        np.empty(0, self.dtype).__imul__(np.ones((), found.dtype))  # NumPy's own error
+        np.empty(0, self.dtype).__imul__(np.ones((), found.dtype))  # raises NumPy's own error
         self.given[...] = found if self.order is None else self.given * other
         return self
 
@@ -291,7 +291,7 @@ class Parted(Carrier):
             return function(self.full(name), other)
         if other.shape != self._shape:
             raise ValueError("inconsistent shapes")
-        its = other.toarray()  # of which SciPy takes no NaN, as C++ compares
+        its = other.toarray()  # SciPy ignores its NaNs, by C++ comparisons
         x = self.full(name)
         return self.in_full(np.where(np.isnan(its), x, function(x, its)))
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 FORMATS = ("csr", "csc", "coo")
-MOST_PRODUCTS = 20_000_000  # of elements, of which the elements of a product are sums
+MOST_PRODUCTS = 20_000_000  # terms of a matrix product
 
 
 class Pattern:
@@ -132,7 +132,7 @@ class Pattern:
         pattern = pattern_of(found, self.sifted)
         if not np.shares_memory(found.data, numbered.data):
             return pattern, numbers
-        if np.any(np.diff(numbers) != 1):  # no such function of SciPy's is known
+        if np.any(np.diff(numbers) != 1):  # no SciPy function is known to do this
             return None
         return pattern, slice(int(numbers[0]), int(numbers[-1]) + 1)
 
@@ -184,7 +184,7 @@ def pattern_at(
     listed = sparse.coo_array((np.ones(len(rows)), (rows, columns)), tuple(map(int, shape)))
     if format == "coo":
         return pattern_of(kind(listed), sifted), None
-    found = kind(listed)  # which adds up what stands in one place
+    found = kind(listed)  # sums duplicates
     found.sort_indices()
     pattern = pattern_of(found, sifted)
     order = np.argsort(pattern.places)

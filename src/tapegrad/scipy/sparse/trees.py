@@ -59,7 +59,7 @@ def put_together(pattern: Any, branches: Sequence[Any]) -> Any:
     (x,) = branches
     if pattern is None:
         return x.of if isinstance(x, Whole) else x
-    if x is None:  # the cotangent of integers
+    if x is None:  # integers have no cotangent
         return None
     if isinstance(x, (np.ndarray, np.generic, Tracer)) and x.shape != (pattern.nnz,):
         raise ArgumentError(

@@ -221,7 +221,7 @@ def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
 
 
 _TERMS = np.arange(1, 61)
-MANY = 50.0  # from this concentration on it is SciPy's approximation
+MANY = 50.0  # concentrations from which SciPy's approximation is used
 
 
 def _vonmises_cdf(x: Any, kappa: Any) -> Any:
@@ -238,7 +238,7 @@ def _vonmises_cdf(x: Any, kappa: Any) -> Any:
     series = np.clip(0.5 + x / (2 * np.pi) + waves / np.pi, 0.0, 1.0)
     size = where(x < 0, -x, x)
     outer = size > 0.7
-    gap = where(outer, np.pi - size, 1.0) + 1.2246467991473532e-16  # what pi has more
+    gap = where(outer, np.pi - size, 1.0) + 1.2246467991473532e-16  # pi minus its float
     tail = integral(lambda s: np.exp(-2 * k * np.cos(s / 2) ** 2), gap, 48) / sc.i0e(k)
     tail = tail / (2 * np.pi)
     series = where(outer, where(x < 0, tail, 1.0 - tail), series)

@@ -50,7 +50,7 @@ class Stream:
 
 def _stream(dist: Any, random_state: Any) -> Stream:
     """The generator from which SciPy would draw."""
-    if isinstance(random_state, Stream):  # of a distribution that is drawn by another one
+    if isinstance(random_state, Stream):  # one distribution's _rvs calls another's
         return random_state
     if random_state is not None:
         return Stream(check_random_state(random_state))
@@ -88,7 +88,7 @@ def _rvs(dist: Any, *args: Any, **kwds: Any) -> Any:
     if formula is None:
         return _by_scipy(type(dist).rvs, dist, args, kwds)
     passed = inspect.signature(dist._parse_args_rvs).bind(*args, **given)
-    asked = as_parameter(passed.arguments.pop("size", None))  # the last one by position, too
+    asked = as_parameter(passed.arguments.pop("size", None))  # also as the last positional argument
     shapes, loc, scale = dist._parse_args(*passed.args, **passed.kwargs)
     *shapes, loc, scale = (_leading(x) for x in (*shapes, loc, scale))
     stand_ins = [np.broadcast_to(0.0, np.shape(x)) for x in (*shapes, loc, scale)]

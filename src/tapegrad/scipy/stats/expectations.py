@@ -71,7 +71,7 @@ def _sum(of: Located, f: Any, lb: Any, ub: Any, conditional: bool) -> Any:
     total = np.sum((k + of.loc if f is None else borrowing.followed(f, k + of.loc)) * of._pdf(k))
     if not conditional:
         return total
-    between = k + 0.5 + of.loc  # whatever rounding takes away
+    between = k + 0.5 + of.loc  # halfway between numbers: safe from rounding
     return total / (of.sf(between[0] - 1.0) - of.sf(between[-1]))
 
 

@@ -46,7 +46,7 @@ def with_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
     return recorded(xs[0], Stated(len(xs)), value, *xs, *along)
 
 
-where = choose  # as formulas call it
+where = choose  # the name in formulas
 
 
 def integral(f: Formula, x: Any, count: int) -> Any:
@@ -77,7 +77,7 @@ def share_of_power(x: Any, b: Any, u: Any, upper: bool) -> Any:
     density = np.exp(np.log(b) - gammaln(1.0 / b) - u)
     a, sign = 1.0 / b + 0.0 * u, -1.0 if upper else 1.0
     along_a = recorded(u, ParameterSlope("gammainc", (1,)), a, u)
-    straight = u < 1e-17  # the density is that at 0
+    straight = u < 1e-17  # the density equals that at 0
     curved = x * density * np.log(where(straight, 1.0, x)) / b - along_a / (b * b)
     line = x * density * (1.0 + sc.digamma(1.0 / b) / b) / b
     along_b = where(straight, line, curved)

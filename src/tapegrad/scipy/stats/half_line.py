@@ -49,7 +49,7 @@ _GAMMA: dict[str, Any] = {
     "isf": lambda q, a: sc.gammainccinv(a, q),
 }
 law("gamma", **_GAMMA)
-law("erlang", **_GAMMA, valid=lambda a: a > 0)  # SciPy warns of fractions there
+law("erlang", **_GAMMA, valid=lambda a: a > 0)  # SciPy warns if `a` isn't whole
 
 
 law(
@@ -305,7 +305,7 @@ def _alpha_sides(x: Any, a: Any) -> tuple[Any, Any]:
 
 
 law(
-    "alpha",  # 1 / x is a normal number around a, if that is positive
+    "alpha",  # 1 / X is a normal variable with mean a, given it is positive
     "ppf",
     logpdf=lambda x, a: -2 * np.log(x) + norm_logpdf(a - 1.0 / x) - sc.log_ndtr(a),
     **of_sides(_alpha_sides),

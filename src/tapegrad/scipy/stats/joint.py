@@ -91,7 +91,7 @@ TABLES: dict[str, Table] = {
     },
     "invwishart": {"logpdf": invwishart_logpdf, "pdf": _exp(invwishart_logpdf)},
 }
-_OF_FROZEN = {  # where SciPy's frozen ones keep their parameters
+_OF_FROZEN = {  # parameter -> attribute of SciPy's frozen distributions
     "multivariate_t": {"loc": "loc", "shape": "shape", "df": "df"},
     "dirichlet": {"alpha": "alpha"},
     "multinomial": {"n": "n", "p": "p"},

@@ -89,7 +89,7 @@ class Law:
         return all(getattr(self, name) is not None for name in names)
 
 
-_laws: dict[Any, Law] = {}  # by what they are known by in SciPy
+_laws: dict[Any, Law] = {}  # by `_key`
 
 
 def _key(dist: Any) -> Any:
@@ -142,7 +142,7 @@ def parameters_of(frozen: Any) -> tuple[list[Any], dict[str, Any], Callable[[Any
         read(dist, "a", "b", "badvalue", "shapes")
     elif here is not None:
         here.reads.pin(dist)
-        here.kind(dist)  # whose methods may be the program's
+        here.kind(dist)  # its methods may be the user's
     args, noted = held_in(frozen.args)
     kwds, noted_too = held_in(frozen.kwds)
     named = dict(zip(frozen.kwds, kwds, strict=True))
@@ -166,7 +166,7 @@ def _float(x: Any, others: Sequence[Any]) -> Any:
     if x.dtype.kind == "c":
         raise TypeError(f"a distribution is of real numbers{at_line()}, not complex ones")
     x = x if x.dtype == np.float64 else x.astype(np.float64)
-    return np.positive(x) if x._weak else x  # SciPy's results are NumPy's numbers
+    return np.positive(x) if x._weak else x  # SciPy returns NumPy scalars
 
 
 def varies(condition: Any) -> bool:
@@ -275,7 +275,7 @@ class Located:
             outside = both(outside, z == z)
             z = whole
         said: Any = {} if self.known is True else {"divide": "ignore", "invalid": "ignore"}
-        with np.errstate(**said):  # of shapes outside their domain SciPy says nothing
+        with np.errstate(**said):  # SciPy doesn't warn of shapes outside their domain
             found = getattr(self, f"_{name}")(self._moved(z, outside))
         return choose(outside, nothing, found)
 
@@ -391,7 +391,7 @@ class Located:
         """The z with side(z) = p. SciPy finds it; dz = (dp - side_shapes dshapes) / side_z."""
         original = getattr(self.law.dist, name)
         given = [p, *self.shapes]
-        if self.law.discrete:  # constant in steps
+        if self.law.discrete:  # piecewise constant
             return constant(f"{self.law.name}.{name}", original, *given)
         if self.law.cdf is None:
             raise self._refused(name)

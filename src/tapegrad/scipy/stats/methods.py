@@ -40,7 +40,7 @@ from tapegrad.scipy.stats.laws import Located, is_known, law_of, parameters_of, 
 ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q
 FROM_AXIS = {"cdf", "sf", "logcdf", "logsf", "pdf", "logpdf", "pmf", "logpmf"}
 DENSITIES = {True: ("pmf", "logpmf"), False: ("pdf", "logpdf")}
-WHOLE = ["median", "mean", "var", "std", "entropy", "support"]  # of the parameters alone
+WHOLE = ["median", "mean", "var", "std", "entropy", "support"]  # functions of the parameters alone
 REFUSED = {
     "expect": ADVICE,
     "fit_loc_scale": "It is the data's mean and standard deviation, made to fit those of dist",
@@ -184,7 +184,7 @@ class Frozen(Carrier):
 
     def __init__(self, dist: Any, args: tuple[Any, ...], kwds: dict[str, Any]) -> None:
         law_of(dist, "a frozen distribution")
-        dist._parse_args(*args, **kwds)  # SciPy's own error
+        dist._parse_args(*args, **kwds)  # raises SciPy's own error
         self.dist, self.args, self.kwds = dist, args, kwds
 
     def _asked(self, name: str, *given: Any) -> Any:

@@ -166,7 +166,7 @@ law(
 
 
 def _laplace_cdf(x: Any) -> Any:
-    tail = 0.5 * np.exp(where(x > 0, -x, x))  # which has a slope at 0, unlike -abs(x)
+    tail = 0.5 * np.exp(where(x > 0, -x, x))  # has a slope at 0, unlike -abs(x)
     return where(x > 0, 1.0 - tail, tail)
 
 
@@ -272,7 +272,7 @@ law(
 
 def _gennorm_cdf(x: Any, b: Any) -> Any:
     size = np.abs(x)
-    middle = size**b < 1e-17  # where it is a straight line
+    middle = size**b < 1e-17  # nearly a straight line there
     power = where(middle, 1.0, size) ** b
     tail = 0.5 * share_of_power(where(middle, 1.0, size), b, power, upper=True)
     line = 0.5 + 0.5 * b * x / sc.gamma(1.0 / b)
@@ -280,7 +280,7 @@ def _gennorm_cdf(x: Any, b: Any) -> Any:
 
 
 def _gennorm_ppf(q: Any, b: Any) -> Any:
-    middle = q == 0.5  # where it is a straight line
+    middle = q == 0.5  # nearly a straight line there
     c = where(q < 0.5, -1.0, 1.0)
     p = where(middle, 0.5, 1.0 + c - 2.0 * c * q)
     line = (q - 0.5) * 2.0 * sc.gamma(1.0 / b) / b
@@ -433,7 +433,7 @@ def _half(tail: Any) -> Any:
     """The distribution function of an even density with P(|X| > x) = tail(x)."""
 
     def below(x: Any, shape: Any) -> Any:
-        half = 0.5 * tail(where(x > 0, x, -x), shape)  # of slope -1 at 0, where |x| has a kink
+        half = 0.5 * tail(where(x > 0, x, -x), shape)  # slope -1 at 0, where |x| has a kink
         return where(x > 0, 1.0 - half, half)
 
     return below

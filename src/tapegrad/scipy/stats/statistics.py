@@ -99,11 +99,11 @@ _REDUCED = {
     "iqr median_abs_deviation variation circmean circvar circstd skewtest kurtosistest normaltest "
     "jarque_bera differential_entropy lmoment kstatvar mode combine_pvalues cramervonmises",
     2: "ttest_1samp ttest_ind ttest_rel linregress pointbiserialr ks_2samp spearmanrho",
-    0: "f_oneway levene bartlett alexandergovern fligner",  # any number
+    0: "f_oneway levene bartlett alexandergovern fligner",  # any number of samples
 }
 _PAIRED = ("ttest_rel", "linregress", "pointbiserialr")
-_OF_ALL = ("mode",)  # NaNs are numbers like others
-MOST = 8  # so many have each statistic
+_OF_ALL = ("mode",)  # NaN is an ordinary value for these
+MOST = 8  # a sample with more numbers than this has every statistic
 
 
 def _last(x: Any, axis: Any) -> Any:
@@ -178,7 +178,7 @@ def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
         except Exception as error:
             let_through(error)
             if xs[0].size:
-                return None  # it minds the values
+                return None  # the error depends on the values
             raise
     few = any(x.category.__name__ == "SmallSampleWarning" for x in told)
     return found if few or not xs[0].size else None
@@ -200,7 +200,7 @@ def _reducing(name: str, count: int) -> None:
         few = _of_too_few(original, xs, bound)
         if few is not None:
             return few
-        if many and last.ndim == 1:  # which SciPy's code writes to
+        if many and last.ndim == 1:  # SciPy's code writes to its elements
             return each(lambda x: x[0], statistic([x[None] for x in xs], bound))
         found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
         if last.dtype.kind == "f" and name not in _OF_ALL:
@@ -314,11 +314,11 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -
     if n < 2:
         raise ValueError("`x` and `y` must have length at least 2.")
     x, y = (
-        np.where(np.all(v == v[..., :1], axis=-1, keepdims=True), np.nan, v)  # of no correlation
+        np.where(np.all(v == v[..., :1], axis=-1, keepdims=True), np.nan, v)  # constant samples
         for v in (x, y)
     )
     dx, dy = (v - np.mean(v, axis=-1, keepdims=True) for v in (x, y))
-    dx, dy = (d * scales(d, -1)[0] for d in (dx, dy))  # whose squares neither overflow nor vanish
+    dx, dy = (d * scales(d, -1)[0] for d in (dx, dy))  # squares neither overflow nor underflow
     dx, dy = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (dx, dy))
     r = np.clip(np.sum(dx * dy, axis=-1), -1.0, 1.0)
     half = n / 2 - 1

@@ -11,7 +11,7 @@ from tapegrad.extending import any_traced, at_line, refusal
 from tapegrad.scipy.anew import decided
 
 MOST = 2**14  # terms of a sum
-NOTHING = 1e-30  # a probability that doesn't matter
+NOTHING = 1e-30  # a negligible probability
 
 
 def _last(of: Any, first: float, *shapes: Any) -> np.ndarray:

@@ -202,7 +202,7 @@ def _kappa3_side(lower: bool) -> Any:
 
 law("burr", **_BURR, inside=True)
 law(
-    "mielke",  # Burr's law of s and k / s, but for what cancels along s
+    "mielke",  # Burr's law with s and k / s, without cancellation along s
     **product(_mielke_exponent, lambda x, k, s: k),
     **falling(
         _mielke_h,

@@ -235,7 +235,7 @@ def _truncpareto_parts(x: Any, b: Any, c: Any) -> Any:
     wide = np.abs(b) * reach > 1.0
     rate, small = where(wide, b, 1.0), where(wide, 0.0, b)
 
-    def mean(y: Any) -> Any:  # less 1 / b, if that is wide
+    def mean(y: Any) -> Any:  # minus 1 / b where `wide`
         grown = where(wide, b * y, 1.0)
         steep = -1.0 / sc.exprel(where(grown > 700.0, 700.0, grown)) / rate
         return where(wide, steep, y * _log_exprel_slope(-small * y))
@@ -299,7 +299,7 @@ def _truncweibull_parts(x: Any, c: Any, a: Any, b: Any) -> Any:
     before = (x, below), (a, 0.0), (end, whole)
     at_x, at_a, at_b = [c * np.exp(sc.xlogy(c - 1.0, z) - d - log_whole) for z, d in before]
 
-    def slope(apart: Any, along: Any) -> Any:  # of log(1 - exp(-d))
+    def slope(apart: Any, along: Any) -> Any:  # the slope of log(1 - exp(-d))
         return along * np.exp(-apart) / -np.expm1(-apart)
 
     steep = slope(whole, along_whole)

@@ -211,7 +211,7 @@ def _probabilities(n: Any, p: Any) -> tuple[Any, Any, Any]:
     n, p = as_float(n), as_float(p)
     last = 1.0 - np.sum(p[..., :-1], axis=-1)
     off = np.abs(1 - np.sum(p, axis=-1)) > 10 * np.finfo(float).eps
-    rounded = np.where(off, last, p[..., -1])  # whose derivative is that of `last`
+    rounded = np.where(off, last, p[..., -1])  # with the derivative of `last`
     ends = last + stop_gradient(rounded - last)
     p = np.concatenate([p[..., :-1], ends[..., np.newaxis]], axis=-1)
     bad = np.logical_or(np.any(p < 0, axis=-1), np.any(p > 1, axis=-1))
