@@ -1,10 +1,10 @@
-"""What programs written for HIPS autograd import: its names, made of tapegrad's own functions.
+"""The names that programs written for HIPS autograd import, made of tapegrad's own functions.
 
     import tapegrad.autograd.numpy as np
     from tapegrad.autograd import grad
 
-A program whose imports are to stay as they are runs after `tapegrad.autograd.install()`.
-docs/autograd.md says what is the same, and what isn't.
+To run a program without changing its imports, call `tapegrad.autograd.install()` first.
+docs/autograd.md lists the differences from HIPS autograd.
 """
 
 from tapegrad.autograd import numpy as numpy

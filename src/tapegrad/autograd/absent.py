@@ -1,6 +1,6 @@
-"""Names of HIPS autograd's that stand for nothing here: its graphs of nodes, and what reads them.
+"""Names of HIPS autograd that tapegrad lacks: its graphs of nodes, and functions that read them.
 
-A program may import them. What it does with one is an error that says what to use instead.
+A program may import them. Any use of one is an error that says what to use instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INSTEAD = {
 
 
 class Absent:
-    """A name that is there to be imported."""
+    """A name that can be imported, and raises when it is used."""
 
     def __init__(self, name: str, what: str) -> None:
         self._name, self._what = name, what
@@ -37,7 +37,7 @@ class Absent:
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # who only looks at the module asks for these
+        if name.startswith("__"):  # code that only inspects the module looks these up
             raise AttributeError(name)
         self._refuse()
 

@@ -1,9 +1,9 @@
-"""Names of modules that stand for other modules.
+"""Modules' names that are aliases of other modules.
 
     tapegrad.autograd.scipy.stats.norm  -->  scipy.stats.norm
     autograd.numpy                      -->  tapegrad.autograd.numpy      while installed
 
-What a name stands for is imported when the name is. It is that very module, not a copy.
+The target is imported when the alias is. The alias is the very same module, not a copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Aliases(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put what the name stands for into the place of the module that was made for it."""
+        """Replace the new module by the one that its name is an alias of."""
         name = module.__name__
         sys.modules[name] = named(self._stands_for(name))
 
@@ -50,7 +50,7 @@ class Aliases(MetaPathFinder, Loader):
 
 
 class Additions(Aliases):
-    """The same, where the package `name` has files of its own, which go first."""
+    """Aliases of a package `name` that has files of its own, which take precedence."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -78,19 +78,19 @@ _installed = Aliases(THEIRS, OURS)
 
 
 def install() -> None:
-    """Make `import autograd` mean `tapegrad.autograd`, in all that is imported from now on.
+    """Make `import autograd` mean `tapegrad.autograd`, for all later imports.
 
         import tapegrad.autograd
         tapegrad.autograd.install()
         import autograd.numpy as np
         from autograd import grad
 
-    `autograd.numpy`, `autograd.scipy.stats` and all others go with it. HIPS autograd itself needn't
-    be there. `uninstall()` undoes it; a second `install()` does nothing.
+    That includes `autograd.numpy`, `autograd.scipy.stats` and all others. HIPS autograd itself
+    needn't be installed. `uninstall()` undoes it; a second `install()` does nothing.
 
     Raises
     ------
-    ImportError : HIPS autograd has been imported already, so some of what is imported uses it.
+    ImportError : HIPS autograd has been imported already, so some imported modules use it.
     """
     if _installed in sys.meta_path:
         return
@@ -106,8 +106,8 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undo `install()`: `import autograd` finds HIPS autograd again, if that is there. Modules that
-    were imported meanwhile keep what they have."""
+    """Undo `install()`: `import autograd` finds HIPS autograd again, if it is installed. Modules
+    that were imported meanwhile keep tapegrad's functions."""
     with contextlib.suppress(ValueError):
         sys.meta_path.remove(_installed)
         for name in [*sys.modules]:

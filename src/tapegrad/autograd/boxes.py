@@ -1,10 +1,10 @@
-"""Boxes made by hand: a tape that grows as a program runs, in pieces, with anything between.
+"""Boxes that a program makes: a tape that grows in pieces as the program runs.
 
     start = new_box(x, 0, VJPNode.new_root())        start = new_box(x, 0, JVPNode.new_root(t))
     end = f(start)                                   end = f(start)
     backward_pass(ct, end._node)    # ct^T J         end._node.g    # J t
 
-Such a tape is used once, so nothing that the program does needs to be watched or compared.
+Each tape is used once, so nothing that the program does needs to be observed or compared.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ __all__ = ["JVPNode", "VJPNode", "backward_pass", "new_box", "trace", "trace_sta
 
 
 class OpenTrace(Trace):
-    """A trace of no function: it is under way as long as anything holds a value of it. It can be
-    entered any number of times, for what asks which trace it is in."""
+    """A trace without a function: it is open as long as any of its values is alive. It can be
+    entered any number of times, by code that looks up the current trace."""
 
     is_open = True
-    walk: Any = None  # the run that it is part of: see `autograd.objects`
+    walk: Any = None  # the walk that it is part of: see `autograd.objects`
 
     def __init__(self, node: Place | None = None) -> None:
         super().__init__(Builder("box"))
         self._root = node
-        self.starts: list[Any] = []  # the values that it begins with
+        self.starts: list[Any] = []  # the input values
         _open.add(self)
         running[self.level] = None
         weakref.finalize(self, running.pop, self.level, None)
 
     def begin(self, value: Any) -> Any:
-        """A traced value that stands for this one."""
+        """A traced value, as an input, for this value."""
         aval = input_aval(value)
         self.starts.append(value)
         x = self.builder.input(aval, f"x{len(self.starts)}")
         return stand_in(self, x, plain_value(value), aval.weak)
 
     def of_starts(self, operand: Any, value: Any) -> Callable[..., Any]:
-        """What a traced value is, by `_read`, as a function of what the trace begins with."""
+        """A traced value, given as `_read` returns it, as a function of the trace's inputs."""
         self.check_captured()
         captured = [*self.captured.values()]
         if isinstance(operand, Literal):
@@ -76,13 +76,17 @@ class OpenTrace(Trace):
     def _end(self) -> None: ...
 
     def close(self) -> None:
-        """No function is run any more that might reach its values without being passed them."""
+        """Note that no running function can reach the trace's values any more without being passed
+        them."""
         running.pop(self.level, None)
         _open.discard(self)
 
     def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
-        """Places that were taken before stay where they are. An error, if another array is written
-        to by it: the one that a box was made of, or one of a walk, whose steps are gone back."""
+        """Note a write. Places that were taken before keep their values.
+
+        It is an error if the array is the one that a box was made of, may be aliased, or belongs to
+        a walk, whose steps are traversed backwards.
+        """
         if self.walk is not None or tracer._may_alias or tracer._read()[0] in self.builder.inputs:
             raise UnsupportedError(
                 f"a value of a box that was made by hand is written to in place{at_line()}. Write "
@@ -96,7 +100,7 @@ _open: weakref.WeakSet[OpenTrace] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In the child of a fork: what is open there is."""
+    """Restore the open traces in the child of a fork."""
     running.update((trace.level, None) for trace in _open)
 
 
@@ -105,10 +109,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Place:
-    """Where a value stands in a tape; a root stands at its start, when a box is made with it."""
+    """The position of a value on a tape. A root is at the tape's start, where a box was made with
+    it."""
 
-    box: Any = None  # the value, which is traced; what is written to it later is at another place
-    start: Any = None  # the root's, as it was before it was boxed
+    box: Any = None  # the traced value; after a later write it is at another place
+    start: Any = None  # the root's value before it was boxed
     root: Place
 
     def __init__(self, root: Place | None = None, box: Any = None) -> None:
@@ -116,7 +121,7 @@ class Place:
         self.hold(box)
 
     def hold(self, box: Any) -> None:
-        """A traced value is here, as it is now."""
+        """Put a traced value here, as it is now."""
         self.box = box
         if box is not None:
             self._read = box._read()
@@ -128,7 +133,7 @@ class Place:
 
 
 class VJPNode(Place):
-    """A place in a tape that is walked back."""
+    """A place on a tape, for reverse mode."""
 
     @classmethod
     def new_root(cls) -> VJPNode:
@@ -137,7 +142,7 @@ class VJPNode(Place):
 
 
 class JVPNode(Place):
-    """A place in a tape that is walked forwards."""
+    """A place on a tape, for forward mode."""
 
     tangent: Any = None
 
@@ -159,15 +164,15 @@ class JVPNode(Place):
 
 @unobserved
 def new_box(value: Any, trace: Any, node: Any) -> Any:
-    """A traced value with which a tape begins at `node`, a root that no box was made with before.
-    `trace` says nothing here: values of all tapes may meet."""
+    """A traced value that starts a tape at `node`, a root without a box. `trace` is ignored: values
+    of all tapes may meet."""
     load(CALLS)
     if not isinstance(node, Place) or node.box is not None:
         raise ArgumentError(
             "new_box: a box is made with a new root, VJPNode.new_root() or JVPNode.new_root(t), "
             "for each"
         )
-    # The values that a program takes out of boxes say nothing of a trace around it.
+    # Values that a program takes out of boxes aren't recorded by a trace around it.
     if isinstance(value, Tracer) or current_trace() is not None:
         raise UnsupportedError(
             f"new_box: a box is made by hand inside of a function that is traced, or of a traced "
@@ -186,7 +191,8 @@ def new_box(value: Any, trace: Any, node: Any) -> Any:
 
 @unobserved
 def backward_pass(g: Any, end_node: VJPNode) -> Any:
-    """The cotangent of the value at the tape's start, for the cotangent `g` of the one here."""
+    """The cotangent of the value at the tape's start, for the cotangent `g` of the value at
+    `end_node`."""
     start: Any = end_node.root.start
     _, pull = Pulling("never").inside(Request(end_node._function(), [start]))
     (found,) = pull(g)
@@ -194,7 +200,7 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
 
 
 def trace(start_node: Any, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-    """The value of `fun(x)`, and its place in the tape that begins with `x` at `start_node`; None
+    """The value of `fun(x)`, and its place on the tape that starts with `x` at `start_node`; None
     if the value doesn't depend on `x`."""
     start = new_box(x, 0, start_node)
     end = fun(start)
@@ -205,11 +211,11 @@ def trace(start_node: Any, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]
 
 
 class _Levels:
-    """Numbers of tapes, which say nothing here."""
+    """Numbers of tapes, which tapegrad doesn't use."""
 
     @contextlib.contextmanager
     def new_trace(self) -> Iterator[int]:
-        """For the time of a tape."""
+        """The number of a tape, for as long as it is open."""
         yield 0
 
 

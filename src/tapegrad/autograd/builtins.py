@@ -1,4 +1,4 @@
-"""Python's own: traced values go through plain containers, and answer `isinstance` and `type`."""
+"""Python's own classes: traced values work with plain containers, `isinstance` and `type`."""
 
 import builtins
 
@@ -26,11 +26,11 @@ tuple, type = builtins.tuple, builtins.type
 
 
 class SequenceBox(Box):
-    """What traced lists and tuples would be instances of: they are plain ones."""
+    """The class of boxed lists and tuples. None is made: traced ones are plain."""
 
 
 class DictBox(Box):
-    """What traced dicts would be instances of: they are plain ones."""
+    """The class of boxed dicts. None is made: traced ones are plain."""
 
 
 SequenceVSpace = ListVSpace = TupleVSpace = NamedTupleVSpace = DictVSpace = TreeVSpace

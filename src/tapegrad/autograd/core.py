@@ -1,4 +1,4 @@
-"""Derivatives at a point, with respect to one argument or some: forwards, and back."""
+"""Derivatives at a point, with respect to one or several arguments, in forward and reverse mode."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_vjp(f: Callable[..., Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
 
 
 def make_jvp(f: Callable[..., Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
-    """The function from a tangent of `x` to the value, and its tangent."""
+    """The function from a tangent of `x` to the value and its tangent."""
     return lambda t: pushforward(f, 0, (x,), {}, t)
 
 
@@ -104,7 +104,7 @@ def pushforward(
 
 
 def _zeros_for_none(value: Any, tangent: Any) -> Any:
-    """The tangent, with 0 where there is none: for what doesn't depend on the argument."""
+    """The tangent, with 0 for leaves that don't depend on the argument."""
     leaves, structure = flatten(value)
     ts = flatten_up_to(structure, tangent)
     if all(t is not None for t in ts):
@@ -130,7 +130,7 @@ def _picked(cts: Sequence[Any], argnum: Argnum) -> Any:
 
 
 def _in_places(argnum: Argnum, args: Sequence[Any], t: Any) -> list[Any]:
-    """A tangent for each argument: None for those that aren't meant."""
+    """A tangent for each argument: None for those that aren't in `argnum`."""
     tangents: list[Any] = [None] * len(args)
     numbers = _places(argnum, args)
     for k, each in zip(numbers, (t,) if isinstance(argnum, int) else t, strict=True):

@@ -1,4 +1,4 @@
-"""Derivatives as HIPS autograd's: of arrays of integers as floats, and of objects with a VSpace."""
+"""Derivatives with HIPS autograd's conventions: integer arrays as floats, objects with a VSpace."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OfObjects = Callable[[Callable[[Any], Any], Any], Any]
 
 
 class FloatDerived(Derived):
-    """A derivative that takes arrays of integers for what is differentiated, as HIPS autograd's do:
-    as floats."""
+    """A derivative that converts integer arrays among the differentiated arguments to floats, as
+    HIPS autograd does."""
 
     argnum: Argnum = 0
     of_objects: OfObjects | None = None
@@ -40,7 +40,7 @@ class FloatDerived(Derived):
         pull, value = pulled(self.f, self.argnum, as_floats(args, numbers), kwargs)
         return (self.of_objects(pull, value),)
 
-    @unobserved  # nothing of the derivative itself is state of the program around it
+    @unobserved  # the derivative's own reads are no state of the program around it
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
         return super()._request(as_floats(args, places(self.argnum)), kwargs)
 
@@ -50,20 +50,21 @@ class FloatDerived(Derived):
 
 
 def taking_integers(derived: Any, argnum: Argnum, of_objects: OfObjects | None = None) -> Any:
-    """The same derivative, of which these arguments may be arrays of integers; or objects with a
-    VSpace, where `of_objects` makes the result of the pullback and the value."""
+    """The same derivative, which also takes integer arrays for these arguments; and objects with a
+    VSpace, if `of_objects(pullback, value)` returns its result."""
     found = FloatDerived(derived.f, derived.transformation, derived.mode)
     found.argnum, found.of_objects = argnum, of_objects
     return found
 
 
 def chosen(args: Sequence[Any], numbers: Sequence[int]) -> list[tuple[int, Any]]:
-    """The arguments with these numbers, as far as they were passed, each with its number."""
+    """The arguments with these numbers, each with its number. Arguments that weren't passed are
+    left out."""
     return [(k, args[k]) for k in numbers if -len(args) <= k < len(args)]
 
 
 def as_floats(args: tuple[Any, ...], numbers: Sequence[int]) -> tuple[Any, ...]:
-    """The arguments, those with these numbers with floats in the place of arrays of integers."""
+    """The arguments, with floats in the place of integer arrays in those with these numbers."""
     found = [*args]
     for k, arg in chosen(args, numbers):
         leaves, structure = flatten(arg)
@@ -79,5 +80,5 @@ def _is_whole(x: Any) -> bool:
 
 
 def places(argnum: Argnum) -> tuple[int, ...]:
-    """The numbers of the arguments that are meant."""
+    """`argnum` as a tuple of argument numbers."""
     return (argnum,) if isinstance(argnum, int) else tuple(argnum)

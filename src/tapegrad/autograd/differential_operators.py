@@ -1,7 +1,7 @@
 """HIPS autograd's transformations, with its names, arguments and results.
 
-Each is tapegrad's own under another name. Where a function stands before a transformation, such as
-the real part of the user's, it is a method of the user's: what is derived is kept with that.
+Each is one of tapegrad's under another name. A function that is applied before the transformation,
+such as the real part, is made a method of the user's function: the derivative is cached with that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _derived(
     return taking_integers(how(fun, argnum, **options), argnum, of_objects)
 
 
-# ---- of objects with a VSpace: by the pullback, and the value
+# ---- for objects with a VSpace: from the pullback and the value
 
 
 def _gradient(pull: Function, value: Any) -> Any:
@@ -77,7 +77,7 @@ def value_and_grad(fun: Function, argnum: Argnum = 0) -> Any:
 
 
 def grad_and_aux(fun: Function, argnum: Argnum = 0) -> Any:
-    """Of a function that returns `(value, aux)`: `(gradient, aux)`."""
+    """For a function that returns `(value, aux)`: `(gradient, aux)`."""
     return _derived(api.grad, fun, argnum, _with_aux, has_aux=True)
 
 
@@ -87,8 +87,8 @@ def grad_named(fun: Function, argname: str) -> Any:
 
 
 def elementwise_grad(fun: Function, argnum: Argnum = 0) -> Any:
-    """The gradient of the sum of all elements of the value: where each of them depends on one of
-    the argument's, the derivative of each. See `tapegrad.elementwise_grad`."""
+    """The gradient of the sum of all elements of the value: if each of them depends on one element
+    of the argument, the derivative of each. See `tapegrad.elementwise_grad`."""
     return _derived(derivatives.elementwise_grad, fun, argnum, _of_all)
 
 
@@ -98,7 +98,7 @@ def jacobian(fun: Function, argnum: Argnum = 0) -> Any:
 
 
 def hessian(fun: Function, argnum: Argnum = 0) -> Any:
-    """The Jacobian of the Jacobian: the Hessian, of a scalar function."""
+    """The Jacobian of the Jacobian: for a scalar function, the Hessian."""
     return jacobian(jacobian(fun, argnum), argnum)
 
 
@@ -119,7 +119,7 @@ def _real_part(fun: Function, *args: Any, **kwargs: Any) -> Any:
 
 
 def deriv(fun: Function, argnum: Argnum = 0) -> Any:
-    """The derivative along ones, by forward mode: that of a function of a number."""
+    """The derivative along ones, by forward mode: for a function of a number, its derivative."""
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         x = args[argnum] if isinstance(argnum, int) else tuple([args[k] for k in argnum])
@@ -138,8 +138,8 @@ def make_vjp(fun: Function, argnum: Argnum = 0) -> Any:
 
 
 def make_jvp(fun: Function, argnum: Argnum = 0) -> Any:
-    """`make_jvp(fun)(*args)` is a function of a tangent v of the argument: it returns the value,
-    and J v."""
+    """`make_jvp(fun)(*args)` is a function of a tangent v of the argument. It returns the value and
+    J v."""
 
     def at(*args: Any, **kwargs: Any) -> Any:
         return lambda v: pushforward(fun, argnum, args, kwargs, v)
@@ -148,8 +148,8 @@ def make_jvp(fun: Function, argnum: Argnum = 0) -> Any:
 
 
 def make_jvp_reversemode(fun: Function, argnum: Argnum = 0) -> Any:
-    """`make_jvp_reversemode(fun)(*args)` is the function v -> J v; what doesn't depend on v is
-    computed once."""
+    """`make_jvp_reversemode(fun)(*args)` is the function v -> J v. Everything that doesn't depend
+    on v is computed once."""
     return lambda *args, **kwargs: linearized(fun, argnum, args, kwargs)[0]
 
 
@@ -161,7 +161,7 @@ def make_hvp(fun: Function, argnum: Argnum = 0) -> Any:
 
 def make_ggnvp(f: Function, g: Function | None = None, f_argnum: Argnum = 0) -> Any:
     """`make_ggnvp(f, g)(*args)` is the function v -> J^T H J v, with J the Jacobian of f and H the
-    Hessian of g at its value; of half the sum of squares, without g. See
+    Hessian of g at f's value. Without g, it is half the sum of squares. See
     `tapegrad.gauss_newton_vp`."""
     argnums = f_argnum if isinstance(f_argnum, int) else tuple(f_argnum)
     product = series.gauss_newton_vp(f, g, argnums)
@@ -177,14 +177,14 @@ def make_ggnvp(f: Function, g: Function | None = None, f_argnum: Argnum = 0) -> 
 
 
 def hessian_tensor_product(fun: Function, argnum: Argnum = 0) -> Any:
-    """A function of the arguments and, behind them, a tensor of the argument's shape: the product
-    of the Hessian with it. See `tapegrad.hvp`."""
+    """A function of the arguments and of a tensor of the argument's shape, which comes last: the
+    product of the Hessian with the tensor. See `tapegrad.hvp`."""
     return _derived(derivatives.hvp, fun, argnum)
 
 
 def tensor_jacobian_product(fun: Function, argnum: Argnum = 0) -> Any:
-    """A function of the arguments and, behind them, a tensor with the value's leading axes: the
-    Jacobian, summed over these with the tensor's elements as factors."""
+    """A function of the arguments and of a tensor, which comes last, with the value's leading axes:
+    the tensor contracted with the Jacobian over these axes."""
     return jacobian(MethodType(_contracted, fun), argnum)
 
 
@@ -201,8 +201,8 @@ vector_jacobian_product = tensor_jacobian_product
 
 
 def multigrad_dict(fun: Function) -> Any:
-    """The gradient with respect to all arguments, as a dict by their names: `*args` and `**kwargs`
-    have the tuple and the dict of what was passed so."""
+    """The gradient with respect to all arguments, as a dict by their names. The names of `*args`
+    and `**kwargs` have a tuple and a dict."""
     signature = inspect.signature(fun)
     gradient = api.grad(MethodType(_of_named, fun))
 
@@ -231,6 +231,6 @@ def _of_named(fun: Function, arguments: dict[str, Any]) -> Any:
 
 
 def checkpoint(fun: Function) -> Any:
-    """The function, of whose inside nothing is kept for the derivative: it is computed again. See
-    `tapegrad.checkpoint`."""
+    """The function, whose intermediate values aren't kept for the derivative but computed again.
+    See `tapegrad.checkpoint`."""
     return loops.checkpoint(fun)

@@ -1,4 +1,4 @@
-"""Functions and rules of users'."""
+"""Users' functions and their rules."""
 
 from tapegrad.autograd.absent import SparseObject
 from tapegrad.autograd.boxes import JVPNode, VJPNode

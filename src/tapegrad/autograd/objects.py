@@ -1,14 +1,15 @@
-"""Derivatives with respect to objects that are vectors: of classes with a `VSpace` of their own.
+"""Derivatives with respect to objects that are vectors: their classes have a `VSpace` of their own.
 
-Nothing looks into such an object. A function uses it by primitives, whose rules say what cotangents
-there are. It is run on boxes: each call of a primitive with a box is a step, whose result is in
-boxes too, and arrays between steps have a tape.
+Such an object is opaque. A function uses it through primitives, whose rules define the cotangents.
+The function runs on boxes: each call of a primitive with a box is a step, whose result is boxed,
+too. Array operations between steps are recorded on a tape.
 
     f(x) - 3.0    -->    step: f(x) = w      tape: w - 3.0
 
-Back from the function's value, cotangents of arrays go through the tape, and through the rules of
-steps, the last one first. They are added in the objects' spaces. Each derivative is one run of the
-function, and nothing of it is kept. Walks nest: to the inner one, boxes of the outer are constants.
+In reverse mode, cotangents of arrays go back through the tape, and through the rules of the steps,
+the last one first. They are added in the objects' spaces. Each derivative is one run of the
+function, and nothing is cached. Walks nest: to an inner walk, the boxes of an outer one are
+constants.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from tapegrad.tracing.rules.custom import CustomPrimitive
 from tapegrad.tracing.tracers.tracer import Tracer
 
 _depth = ContextVar("walks that are under way", default=0)
-kinds: dict[type, type[Boxed]] = {}  # the class of boxes for objects of a class
+kinds: dict[type, type[Boxed]] = {}  # the class of the boxes for each class of objects
 
 
 @dataclass(frozen=True)
 class Step:
-    """A call of a primitive, with its arguments and its value out of the walk's boxes."""
+    """A call of a primitive, with its unboxed arguments and value."""
 
     primitive: CustomPrimitive
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     value: Any
-    passed: list[Any]  # the arguments as they were passed, those by name last
-    result: Any  # the value, in boxes
+    passed: list[Any]  # the arguments as passed, keyword arguments last
+    result: Any  # the value, boxed
 
     def pull_back(self, ct: Any, walk: Walk) -> Sequence[Any]:
-        """The cotangent of each argument in a box, for that of the value."""
+        """The cotangent of each boxed argument, for that of the value."""
         primitive, at = self.primitive, (self.args, self.kwargs)
         wanted = [any(walk.holds(leaf) for leaf in flatten(x)[0]) for x in self.passed]
         self.check(primitive.missing(*at), wanted)
@@ -61,7 +62,7 @@ class Step:
         ]
 
     def check(self, missing: Sequence[Any], wanted: Sequence[bool]) -> None:
-        """An error if an argument has no rule that is wanted."""
+        """Raise an error if an argument whose derivative is wanted has no rule."""
         for lacks, yes in zip(missing, wanted, strict=True):
             if yes and lacks is not None:
                 raise GradientError(lacks.message)
@@ -76,7 +77,7 @@ class Walk:
         self.steps: list[Step] = []
 
     def box(self, value: Any) -> Any:
-        """A value whose leaves are in boxes, where they are vectors."""
+        """A value whose leaves are boxed, if they are vectors."""
         leaves, structure = flatten(value)
         return unflatten(structure, [self._boxed(x) for x in leaves])
 
@@ -93,7 +94,7 @@ class Walk:
         return walk_at(x) is self
 
     def plain(self, value: Any) -> Any:
-        """A value out of this walk's boxes."""
+        """A value, unboxed from this walk's boxes."""
         leaves, structure = flatten(value)
         return unflatten(structure, [self._unboxed(x) if self.holds(x) else x for x in leaves])
 
@@ -106,7 +107,7 @@ class Walk:
         return x._read()[1]
 
     def step(self, primitive: CustomPrimitive, args: Any, kwargs: Any) -> Any:
-        """Call a primitive, of whose arguments some are in boxes."""
+        """Call a primitive, some of whose arguments are boxed."""
         if primitive.signature is not None:
             bound = primitive.signature.bind(*args, **kwargs)
             args, kwargs = bound.args, bound.kwargs
@@ -122,8 +123,8 @@ class Walk:
 
 @dataclass
 class Vectors:
-    """The cotangents, or the tangents, of the values in a walk's boxes, as far as they are known:
-    those of objects, and those of the arrays with which the tape begins."""
+    """The known cotangents, or tangents, of the values in a walk's boxes: those of objects, and
+    those of the arrays that are the tape's inputs."""
 
     walk: Walk
 
@@ -132,7 +133,7 @@ class Vectors:
         self.of_starts: list[Any] = [None] * len(self.walk.trace.starts)
 
     def leaves(self, value: Any, given: Any = None) -> Iterator[tuple[Any, Any]]:
-        """The boxes among a value's leaves, each with its leaf of what is given for the value."""
+        """The boxes among a value's leaves, each with the matching leaf of `given`."""
         leaves, structure = flatten(value)
         rows = [None] * len(leaves) if given is None else flatten_up_to(structure, given)
         for x, y in zip(leaves, rows, strict=True):
@@ -145,7 +146,7 @@ class Vectors:
         return self.walk.trace.builder.inputs.index(x._read()[0])  # type: ignore[arg-type]
 
     def put(self, value: Any, given: Any) -> None:
-        """This is given for an argument of the function, or the result of a step."""
+        """Set the vectors of an argument of the function, or of a step's result."""
         for x, found in self.leaves(value, given):
             if isinstance(x, Boxed):
                 self.of_objects[id(x)] = found
@@ -153,13 +154,13 @@ class Vectors:
                 self.of_starts[self._start(x)] = found
 
     def at(self, x: Any) -> Any:
-        """The vector of one box, which the tape begins with if it is an array's."""
+        """The vector of a box; an array's box must be an input of the tape."""
         return (
             self.of_objects.get(id(x)) if isinstance(x, Boxed) else self.of_starts[self._start(x)]
         )
 
     def tangent(self, x: Any) -> Any:
-        """The tangent of any box, by the tape if it is an array's."""
+        """The tangent of any box; for an array's, computed by the tape."""
         if isinstance(x, Boxed):
             return self.of_objects.get(id(x))
         trace = self.walk.trace
@@ -183,8 +184,8 @@ class Vectors:
                 self.of_starts = [b if a is None else a if b is None else a + b for a, b in both]
 
     def whole(self, value: Any, at: Callable[[Any], Any]) -> Any:
-        """The vectors of a value's leaves, put together; 0 for those that aren't known, and None
-        for leaves that are no vectors."""
+        """The vectors of a value's leaves, in its structure: 0 where none is known, and None for
+        leaves that aren't vectors."""
         leaves, structure = flatten(value)
         found: list[Any] = []
         for x in leaves:
@@ -194,7 +195,7 @@ class Vectors:
         return unflatten(structure, found)
 
     def is_known(self, value: Any, at: Callable[[Any], Any]) -> bool:
-        """Whether any leaf's is known."""
+        """Whether the vector of any leaf is known."""
         return any(at(x) is not None for x, _ in self.leaves(value))
 
 
@@ -220,32 +221,32 @@ def _hidden(what: str) -> UnsupportedError:
 
 
 def in_boxes(values: Any) -> bool:
-    """Whether there are objects in boxes among these."""
+    """Whether any of these values is a boxed object."""
     return any(isinstance(x, Boxed) for x in flatten(values)[0])
 
 
 def plain(values: Any) -> Any:
-    """These, with objects in the places of their boxes."""
+    """These values, with objects in the place of their boxes."""
     leaves, structure = flatten(values)
     found = [x._walk.plain(x) if isinstance(x, Boxed) else x for x in leaves]
     return plain(unflatten(structure, found)) if in_boxes(found) else unflatten(structure, found)
 
 
 def needs_walk(values: Any) -> bool:
-    """Whether a derivative with respect to these takes a walk: there are objects among them whose
-    class has a vector space, or it is part of one that takes one."""
+    """Whether a derivative with respect to these values needs a walk: some are objects whose class
+    has a vector space, or another walk is running."""
     return _depth.get() > 0 or holds_objects(values)
 
 
 def holds_objects(values: Any) -> bool:
-    """Whether there are objects among these whose class has a vector space."""
+    """Whether any of these values is an object whose class has a vector space."""
     return any(is_object(x) for x in flatten(values)[0])
 
 
 def _walked(
     f: Callable[..., Any], numbers: Sequence[int], args: Sequence[Any], kwargs: Any
 ) -> tuple[Walk, list[Any], Any]:
-    """A walk, the arguments with these numbers in boxes, and the value in boxes."""
+    """A walk, the arguments with these numbers, boxed, and the function's boxed value."""
     if current_trace() is not None:
         raise UnsupportedError(
             f"a derivative with respect to an object with a VSpace is taken inside of a function "
@@ -267,8 +268,8 @@ def _walked(
 def pulled(
     f: Callable[..., Any], argnum: int | Sequence[int], args: Sequence[Any], kwargs: Any
 ) -> tuple[Callable[[Any], Any], Any]:
-    """The map from the cotangent of the value to that of the argument with this number, or to a
-    tuple of those with these numbers; and the value."""
+    """The map from the cotangent of the value to that of the argument `argnum`, or to a tuple for
+    several; and the value."""
     single = isinstance(argnum, int)
     numbers = (argnum,) if isinstance(argnum, int) else argnum
     walk, passed, result = _walked(f, numbers, args, kwargs)

@@ -1,4 +1,4 @@
-"""Users' functions with their derivatives, declared as HIPS autograd has it.
+"""Users' functions with their derivatives, declared by HIPS autograd's conventions.
 
     @primitive
     def logistic(x):
@@ -6,8 +6,8 @@
 
     defvjp(logistic, lambda ans, x: lambda g: g * ans * (1 - ans))
 
-Here a rule is a function of the result and the arguments that returns a function of the cotangent;
-to tapegrad it is one function of all of them.
+Here a rule is a function of the result and the arguments, and returns a function of the cotangent.
+In tapegrad it is a single function of all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Maker = Callable[..., Any]
 
 
 class Primitive(CustomPrimitive):
-    """A function that may be given rules of its own, by methods too, as older programs do."""
+    """A function that can have rules of its own, also declared by methods, as in older programs."""
 
     def __init__(self, f: Callable[..., Any]) -> None:
         super().__init__(f)
@@ -38,14 +38,15 @@ class Primitive(CustomPrimitive):
         self.apart = stepped
 
     def defgrad(self, maker: Maker | None, argnum: int = 0) -> None:
-        """The reverse rule of one argument, beside those of others: see `defvjp`."""
+        """Declare the reverse rule of one argument, in addition to those of others: see
+        `defvjp`."""
         self._makers[argnum] = maker
         numbers = sorted(self._makers)
         defvjp(self, *[self._makers[k] for k in numbers], argnums=numbers)
 
     def defvjp(self, rule: Callable[..., Any], argnum: int = 0) -> None:
-        """The same by a function of the cotangent, the result, the vector spaces of the argument
-        and of the cotangent, and the arguments."""
+        """Declare a reverse rule as a function of the cotangent, the result, the vector spaces of
+        the argument and of the cotangent, and the arguments."""
 
         def maker(ans: Any, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
             return lambda g: rule(g, ans, vspace(args[argnum]), vspace(g), *args, **kwargs)
@@ -53,18 +54,18 @@ class Primitive(CustomPrimitive):
         self.defgrad(maker, argnum)
 
     def defvjp_is_zero(self, argnums: Iterable[int] = (0,)) -> None:
-        """These arguments have no derivative."""
+        """Declare that these arguments have no derivative."""
         for k in argnums:
             self.defgrad(None, k)
 
 
 def primitive(f: Callable[..., Any]) -> Any:
-    """A function that may be given rules of its own; see `tapegrad.primitive`."""
+    """A function that can have rules of its own; see `tapegrad.primitive`."""
     return f if isinstance(f, CustomPrimitive) else Primitive(f)
 
 
 def notrace_primitive(f: Callable[..., Any]) -> Any:
-    """A function that has no derivative: it is called with its arguments as constants."""
+    """A function without a derivative: it is called with its arguments as constants."""
 
     @functools.wraps(f)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -74,7 +75,8 @@ def notrace_primitive(f: Callable[..., Any]) -> Any:
 
 
 def register_notrace(kind: Any, f: Any) -> None:
-    """Say that a primitive has no derivative. `kind` is a class of HIPS autograd's nodes."""
+    """Declare that a primitive has no derivative. `kind`, a class of HIPS autograd's nodes, is
+    ignored."""
 
     def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
         return (None,) * len(args)
@@ -83,11 +85,11 @@ def register_notrace(kind: Any, f: Any) -> None:
 
 
 def defvjp(f: Any, *makers: Maker | None, argnums: Iterable[int] | None = None) -> None:
-    """Give a primitive its reverse rules, one for each argument, or for those with these numbers.
+    """Declare a primitive's reverse rules, one for each argument, or for those with these numbers.
 
     `maker(ans, *args, **kwargs)` returns the function from the cotangent of the result to that of
     the argument: an array of the argument's shape. None is for an argument without a derivative.
-    An argument that has no rule is an error when its derivative is wanted.
+    An argument without a rule is an error when its derivative is needed.
     """
     rules = [None if m is None else _reverse(m) for m in makers]
     _declare("defvjp", own.defvjp, f, rules, argnums)
@@ -101,8 +103,8 @@ def _reverse(maker: Maker) -> Callable[..., Any]:
 
 
 def defvjp_argnum(f: Any, maker: Maker) -> None:
-    """One rule for all arguments: `maker(argnum, ans, args, kwargs)` returns the function from the
-    cotangent of the result to that of the argument with this number."""
+    """Declare one rule for all arguments: `maker(argnum, ans, args, kwargs)` returns the function
+    from the cotangent of the result to that of the argument with this number."""
 
     def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
         return tuple([maker(k, out, args, kwargs)(ct) if yes else None
@@ -112,14 +114,14 @@ def defvjp_argnum(f: Any, maker: Maker) -> None:
 
 
 def _are_vectors(args: Sequence[Any]) -> list[bool]:
-    """Of each argument, whether there could be a derivative."""
+    """For each argument, whether it can have a derivative."""
     real = Context(tuple(args)).needs_input_grad
     return [yes or holds_objects(x) for x, yes in zip(args, real, strict=True)]
 
 
 def defvjp_argnums(f: Any, maker: Maker) -> None:
-    """One rule for several arguments at once: `maker(argnums, ans, args, kwargs)` returns the
-    function from the cotangent of the result to those of the arguments with these numbers."""
+    """Declare one rule for several arguments at once: `maker(argnums, ans, args, kwargs)` returns
+    the function from the cotangent of the result to those of the arguments with these numbers."""
 
     def rule(ct: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
         argnums = [k for k, yes in enumerate(_are_vectors(args)) if yes]
@@ -130,7 +132,7 @@ def defvjp_argnums(f: Any, maker: Maker) -> None:
 
 
 def defjvp(f: Any, *rules: Any, argnums: Iterable[int] | None = None) -> None:
-    """Give a primitive its forward rules, one for each argument, or for those with these numbers.
+    """Declare a primitive's forward rules, one for each argument, or for those with these numbers.
 
     `rule(g, ans, *args, **kwargs)` returns the tangent of the result for the tangent `g` of its
     argument. "same" is the rule where the result is linear in the argument: the primitive itself,
@@ -142,14 +144,14 @@ def defjvp(f: Any, *rules: Any, argnums: Iterable[int] | None = None) -> None:
 
 
 def def_linear(f: Any) -> None:
-    """Say that a primitive is linear in each of its arguments by itself."""
+    """Declare that a primitive is linear in each of its arguments."""
     count = len(inspect.signature(f).parameters)
     defjvp(f, *["same"] * count)
 
 
 def _linear(f: Any, k: int) -> Callable[..., Any]:
     def rule(g: Any, ans: Any, *args: Any, **kwargs: Any) -> Any:
-        # a body that is followed has a reverse mode, which a primitive without that rule hasn't
+        # a traced body has a reverse mode; a primitive without that rule has none
         linear = f if f.has_reverse() else f.function
         return linear(*args[:k], g, *args[k + 1 :], **kwargs)
 
@@ -157,8 +159,8 @@ def _linear(f: Any, k: int) -> Callable[..., Any]:
 
 
 def defjvp_argnum(f: Any, rule: Callable[..., Any]) -> None:
-    """One forward rule for all arguments: `rule(argnum, g, ans, args, kwargs)` returns the tangent
-    of the result for the tangent `g` of the argument with this number."""
+    """Declare one forward rule for all arguments: `rule(argnum, g, ans, args, kwargs)` returns the
+    tangent of the result for the tangent `g` of the argument with this number."""
 
     def joint(ts: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
         found = [rule(k, t, out, args, kwargs) for k, t in enumerate(ts) if t is not None]
@@ -168,8 +170,9 @@ def defjvp_argnum(f: Any, rule: Callable[..., Any]) -> None:
 
 
 def defjvp_argnums(f: Any, rule: Callable[..., Any]) -> None:
-    """One forward rule for several arguments at once: `rule(argnums, gs, ans, args, kwargs)`
-    returns the tangent of the result for the tangents `gs` of the arguments with these numbers."""
+    """Declare one forward rule for several arguments at once: `rule(argnums, gs, ans, args,
+    kwargs)` returns the tangent of the result for the tangents `gs` of the arguments with these
+    numbers."""
 
     def joint(ts: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
         numbers = tuple([k for k, t in enumerate(ts) if t is not None])
@@ -188,7 +191,7 @@ def _numbers(rules: Sequence[Any], argnums: Iterable[int] | None) -> list[int]:
 def _declare(
     label: str, how: Callable[..., Any], f: Any, rules: Sequence[Any], argnums: Any
 ) -> None:
-    """Give `f` the rules, by the names of its arguments where these don't begin with the first."""
+    """Declare the rules of `f`, by the names of its arguments if these aren't the first ones."""
     if _declared(f, label) is None:
         return
     numbers = _numbers(rules, argnums)
@@ -211,14 +214,15 @@ def _declare(
 
 
 def _declare_joint(label: str, how: Callable[..., Any], f: Any, rule: Callable[..., Any]) -> None:
-    """Give `f` one rule for all of its arguments."""
+    """Declare one rule for all arguments of `f`."""
     if _declared(f, label) is not None:
         how(f)(rule)
 
 
 def _declared(f: Any, label: str) -> Any:
-    """`f`, if it is a primitive; else None, and a warning: in HIPS autograd, too, rules of what
-    isn't one do nothing, but for NumPy's and SciPy's functions, which are primitives there."""
+    """`f`, if it is a primitive; else None, with a warning. In HIPS autograd, too, rules of other
+    functions do nothing, except those of NumPy's and SciPy's functions, which are primitives
+    there."""
     if isinstance(f, CustomPrimitive):
         return f
     warnings.warn(

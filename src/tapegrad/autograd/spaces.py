@@ -1,7 +1,7 @@
-"""Vector spaces that programs declare, of objects that nothing looks into.
+"""Vector spaces that programs declare for opaque objects.
 
-Their operations are primitives, as programs' own are: of objects in boxes they are steps of a walk,
-which `autograd.objects` has.
+Their operations are primitives, like the programs' own: on boxed objects they are steps of a walk
+(`autograd.objects`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ VECTORS = (np.ndarray, np.number, Tracer, int, float, complex)
 
 
 class Boxed:
-    """An object in a box: what stands for it while a function is differentiated."""
+    """A boxed object: the proxy of an object while a function is differentiated."""
 
     _value: Any
-    _walk: Any  # the run of a function that it is part of
+    _walk: Any  # the walk that it is part of
 
     def __getattr__(self, name: str) -> Any:
         kind = type(self._value).__name__ if name != "_value" else "object"
@@ -47,8 +47,8 @@ class VSpace:
 
         Functions.register(Function)
 
-    `size` counts real numbers, two of them for a complex one. `_covector` is the identity and
-    `_add`, `_scalar_mul` are `+` and `*` where nothing else is said.
+    `size` counts real numbers, two of them for a complex one. By default, `_covector` is the
+    identity, and `_add` and `_scalar_mul` are `+` and `*`.
     """
 
     mappings: ClassVar[dict[type, Callable[[Any], VSpace]]] = {}
@@ -58,7 +58,8 @@ class VSpace:
 
     @classmethod
     def register(cls, kind: type, vspace_maker: Callable[[Any], VSpace] | None = None) -> None:
-        """Instances of `kind` are vectors of this space, or of the one that is made of them."""
+        """Declare that instances of `kind` are vectors of this space, or of
+        `vspace_maker(instance)`."""
         VSpace.mappings[kind] = vspace_maker or cls
 
     def __eq__(self, other: object) -> bool:
@@ -71,11 +72,11 @@ class VSpace:
         return f"{type(self).__name__}_{vars(self)}"
 
     def zeros(self) -> Any:
-        """The zero."""
+        """The zero vector."""
         self._lacks("zeros")
 
     def ones(self) -> Any:
-        """All elements 1; 1 + i of complex numbers."""
+        """The vector whose elements are 1; 1 + i for complex numbers."""
         self._lacks("ones")
 
     def randn(self) -> Any:
@@ -83,7 +84,7 @@ class VSpace:
         self._lacks("randn")
 
     def standard_basis(self) -> Iterator[Any]:
-        """One after another: 1 in one place, and 0 elsewhere; i too, of complex numbers."""
+        """The basis vectors: 1 in one place and 0 elsewhere; for complex numbers also i."""
         self._lacks("standard_basis")
 
     def add(self, x: Any, y: Any) -> Any:
@@ -91,7 +92,7 @@ class VSpace:
         return self._applied("add", x, y)
 
     def mut_add(self, x: Any, y: Any) -> Any:
-        """x + y, where None is 0. What x holds may be used for it."""
+        """x + y, where None is 0. It may overwrite x."""
         return self._applied("mut_add", self.zeros() if x is None else x, y)
 
     def scalar_mul(self, x: Any, a: Any) -> Any:
@@ -103,7 +104,7 @@ class VSpace:
         return self._applied("inner_prod", x, y)
 
     def covector(self, x: Any) -> Any:
-        """conj(x): what x is as a cotangent."""
+        """conj(x): x as a cotangent."""
         return self._applied("covector", x)
 
     def _add(self, x: Any, y: Any) -> Any:
@@ -129,13 +130,13 @@ class VSpace:
 
 
 def is_object(value: Any) -> bool:
-    """Whether this is an object, no array, whose class has a vector space of its own; or stands
-    for one in a box."""
+    """Whether this is an object (not an array) whose class has a vector space of its own, or a
+    boxed one."""
     own = maker_of(type(value)) is not None and not isinstance(value, VECTORS)
     return own or isinstance(value, Boxed)
 
 
-@unobserved  # what a program has declared is no state of a function
+@unobserved  # a program's declarations are no state of a function
 def maker_of(kind: type) -> Callable[[Any], VSpace] | None:
     return VSpace.mappings.get(kind)
 
@@ -144,7 +145,7 @@ def maker_of(kind: type) -> Callable[[Any], VSpace] | None:
 
 
 def walk_at(x: Any) -> Any:
-    """The walk in whose box a leaf is."""
+    """The walk whose box a leaf is in."""
     if isinstance(x, Boxed):
         return x._walk
     found: Any = getattr(x._trace, "walk", None) if isinstance(x, Tracer) else None
@@ -152,9 +153,11 @@ def walk_at(x: Any) -> Any:
 
 
 def stepped(primitive: CustomPrimitive, args: Any, kwargs: Any) -> tuple[Any] | None:
-    """The result of a call that is a step, in a 1-tuple: of a primitive with rules, or with an
-    object among its arguments, where some of them are in boxes of a walk, the innermost of which
-    takes it. Of another one the inside is followed."""
+    """The result of a call that is a step of a walk, in a 1-tuple; None if the call isn't one.
+
+    It is a step if some argument is in a box of a walk, and the primitive has rules or an argument
+    is an object. The innermost of the arguments' walks records it. Other calls are traced inside.
+    """
     leaves = flatten((args, kwargs))[0] if running else []
     walks = [walk_at(x) for x in leaves if isinstance(x, (Boxed, Tracer))]
     found = [walk for walk in walks if walk is not None]
@@ -170,17 +173,17 @@ def stepped(primitive: CustomPrimitive, args: Any, kwargs: Any) -> tuple[Any] | 
     return (max(found, key=lambda walk: walk.trace.level).step(primitive, args, kwargs),)
 
 
-# ---- the operations of spaces, of objects in boxes
+# ---- the operations of spaces, on boxed objects
 
 
 def _step_of_objects(primitive: CustomPrimitive, args: Any, kwargs: Any) -> tuple[Any]:
-    """A step where there are boxes; else what the space itself does, followed."""
+    """A step if there are boxes; else the space's own operation, traced."""
     found = stepped(primitive, args, kwargs)
     return (primitive.function(*args),) if found is None else found
 
 
 def _operation(name: str, forward: Callable[..., Any], *reverse: Callable[..., Any]) -> Any:
-    """An operation of a space as a primitive, of the space and vectors. A rule is a function of the
+    """An operation of a space as a primitive of the space and vectors. A rule is a function of the
     space, the cotangent or the tangents, and the vectors."""
 
     def applied(space: VSpace, *xs: Any) -> Any:

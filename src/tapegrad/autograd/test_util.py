@@ -1,7 +1,7 @@
 """Checks of derivatives against differences, along random directions.
 
-`tapegrad.testing.gradcheck` looks at each element. Here one number is compared for each mode and
-order, as programs written for HIPS autograd expect.
+`tapegrad.testing.gradcheck` checks each element. These functions compare one number for each mode
+and order, as programs written for HIPS autograd expect.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ RTOL = 1e-6
 
 
 def scalar_close(a: Any, b: Any) -> bool:
-    """Whether two numbers differ by no more than a millionth, or a millionth of their sum."""
+    """Whether two numbers differ by less than a millionth, or by less than a millionth of their
+    sum."""
     return bool(abs(a - b) < TOL or abs(a - b) / abs(a + b) < RTOL)
 
 
 def make_numerical_jvp(f: Callable[..., Any], x: Any) -> Callable[[Any], Any]:
-    """v -> (f(x + v h / 2) - f(x - v h / 2)) / h, with h a millionth."""
+    """v -> (f(x + v h / 2) - f(x - v h / 2)) / h, with h = 1e-6."""
     space, image = vspace(x), vspace(f(x))
 
     def slope(v: Any) -> Any:
@@ -86,9 +87,9 @@ def check_equivalent(x: Any, y: Any) -> None:
 def check_grads(
     f: Callable[..., Any], x: Any, modes: Sequence[str] = ("fwd", "rev"), order: int = 2
 ) -> None:
-    """Compare derivatives of `f` with differences, in these modes, and those of the derivatives up
-    to this order: `check_grads(f, argnum, modes, order)(*args)`. A GradcheckError, which is an
-    AssertionError, if one is wrong."""
+    """Compare derivatives of `f` with differences, in these modes, and those of its derivatives up
+    to this order: `check_grads(f, argnum, modes, order)(*args)`. Raises a GradcheckError, which is
+    an AssertionError, if one is wrong."""
     unknown = {*modes} - {"fwd", "rev"}
     if unknown:
         raise ValueError(f'modes are "fwd" and "rev", not {sorted(unknown)}')
@@ -113,7 +114,7 @@ def check_grads(
 
 
 def combo_check(f: Callable[..., Any], *options: Any, **named: Any) -> Callable[..., None]:
-    """`check_grads` for each choice of one argument out of each list of them."""
+    """`check_grads` for each combination of arguments, one from each list."""
 
     def checked(*lists: Any, **named_lists: Any) -> None:
         for args in itertools.product(*lists):

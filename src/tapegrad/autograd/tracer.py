@@ -1,7 +1,7 @@
-"""Traced values, as programs ask for them.
+"""Traced values, as programs test for them.
 
 There are no boxes of arrays: to Python and NumPy a traced array is an ndarray, and a traced number
-is a number. Who asks whether a value is a box is told whether it is traced.
+is a number. Tests for boxes return whether a value is traced.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def isbox(x: Any) -> bool:
 
 
 def getval(x: Any) -> Any:
-    """`x` without its derivative: a constant, to all that is computed of it."""
+    """`x` without its derivative: a constant in all further computations."""
     if isinstance(x, Boxed):
         return getval(x._value)
     return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 class Traced(type):
-    """The class of `Box`, of which traced arrays and numbers are instances, too."""
+    """The metaclass of `Box`: traced arrays and numbers are instances of `Box`, too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         of_arrays = cls is Box or issubclass(cls, ArrayBox)
@@ -55,8 +55,8 @@ class Traced(type):
 
 
 class Box(Boxed, metaclass=Traced):
-    """What traced values are instances of. Classes that derive from it have what a program calls of
-    an object with a `VSpace`, in primitives: `MyBox.register(MyClass)`."""
+    """The class of traced values. Derived classes define the attributes that programs use, in
+    primitives, of objects with a `VSpace`: `MyBox.register(MyClass)`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         raise ArgumentError(
@@ -66,10 +66,10 @@ class Box(Boxed, metaclass=Traced):
 
     @classmethod
     def register(cls, kind: type) -> None:
-        """Boxes of this class stand for objects of class `kind`. For subclasses of ndarray, and for
-        numbers, this does nothing: they are traced as they are."""
+        """Use this class for the boxes of objects of class `kind`. For subclasses of ndarray, and
+        for numbers, this does nothing: they are traced without boxes."""
         kinds[kind] = cls
 
 
 class ArrayBox(Box):
-    """What traced arrays and numbers are instances of. None is made of it."""
+    """The class of traced arrays and numbers, for `isinstance`. It has no instances of its own."""

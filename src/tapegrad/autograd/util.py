@@ -1,4 +1,4 @@
-"""Tuples with some entries changed, and what programs import from here besides."""
+"""Tuples with some entries changed, and other names that programs import from here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def subvals(x: Sequence[Any], changes: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
-    """`x` as a tuple, with the values for these numbers."""
+    """`x` as a tuple, with new values at these positions."""
     found = [*x]
     for k, value in changes:
         found[k] = value
@@ -28,7 +28,7 @@ def subvals(x: Sequence[Any], changes: Iterable[tuple[int, Any]]) -> tuple[Any, 
 
 
 def subval(x: Sequence[Any], k: int, value: Any) -> tuple[Any, ...]:
-    """`x` as a tuple, with this value for number `k`."""
+    """`x` as a tuple, with a new value at position `k`."""
     return subvals(x, [(k, value)])
 
 
@@ -40,8 +40,8 @@ def func(f: Any) -> Any:
 def quick_grad_check(
     fun: Callable[..., Any], arg0: Any, extra_args: Any = (), kwargs: Any = None, **options: Any
 ) -> None:
-    """Hold the derivative by the first argument against differences; an AssertionError says where
-    they differ."""
+    """Compare the derivative by the first argument with differences; an AssertionError if they
+    differ."""
     from tapegrad.autograd.test_util import check_grads
 
     check_grads(lambda x: fun(x, *extra_args, **(kwargs or {})), modes=["rev"], order=1)(arg0)

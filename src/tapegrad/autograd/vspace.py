@@ -13,14 +13,14 @@ from tapegrad.errors import ArgumentError
 
 
 class _Followed(VSpace):
-    """A space whose operations are what NumPy does, of traced values, too."""
+    """A space whose operations are NumPy's, which are traced."""
 
     def _applied(self, name: str, *xs: Any) -> Any:
         return getattr(self, f"_{name}")(*xs)
 
 
 class ArrayVSpace(_Followed):
-    """All arrays of a shape and dtype."""
+    """All arrays of one shape and dtype."""
 
     def __init__(self, value: Any) -> None:
         self.shape: tuple[int, ...] = np.shape(value)
@@ -34,7 +34,7 @@ class ArrayVSpace(_Followed):
 
     @property
     def size(self) -> int:
-        """How many real numbers make one of them."""
+        """The number of real numbers in a vector."""
         return int(np.prod(self.shape)) * (1 + self.iscomplex)
 
     @property
@@ -69,13 +69,13 @@ class ArrayVSpace(_Followed):
 
 
 class ComplexArrayVSpace(ArrayVSpace):
-    """All arrays of complex numbers of a shape and dtype."""
+    """All complex arrays of one shape and dtype."""
 
     iscomplex = True
 
 
 class TreeVSpace(_Followed):
-    """All values that are put together as `value` is, of vectors of the same spaces."""
+    """All values with the structure of `value`, whose leaves are vectors of the same spaces."""
 
     def __init__(self, value: Any) -> None:
         leaves, self._structure = flatten(value)
@@ -89,20 +89,20 @@ class TreeVSpace(_Followed):
 
     @property
     def iscomplex(self) -> bool:
-        """Whether there are complex numbers among them."""
+        """Whether any leaf is complex."""
         return any(space.iscomplex for space in self._spaces)
 
     @property
     def size(self) -> int:
-        """How many real numbers make one of them."""
+        """The number of real numbers in a vector."""
         return sum(space.size for space in self._spaces)  # type: ignore[attr-defined]
 
     def _rows(self, values: tuple[Any, ...]) -> Iterator[Any]:
-        """The space of each leaf, and the leaves of these values."""
+        """The space of each leaf, with the matching leaves of these values."""
         return zip(self._spaces, *[flatten_up_to(self._structure, x) for x in values], strict=True)
 
     def _each(self, f: Callable[..., Any], *values: Any) -> Any:
-        """`f` of each leaf's space and values, put together."""
+        """`f` of each leaf's space and values, in the same structure."""
         return unflatten(self._structure, [f(*row) for row in self._rows(values)])
 
     def zeros(self) -> Any:

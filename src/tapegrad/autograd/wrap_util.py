@@ -1,4 +1,4 @@
-"""How programs make transformations of their own, of functions of several arguments."""
+"""Tools for programs that define transformations of functions of several arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["get_doc", "get_name", "unary_to_nary", "wraps"]
 
 
 def get_name(f: Any) -> str:
-    """What a function is called."""
+    """The name of a function."""
     return getattr(f, "__name__", "[unknown name]")
 
 
@@ -22,7 +22,7 @@ def get_doc(f: Any) -> str:
 
 
 def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **words: Any) -> Any:
-    """A decorator that gives a function a name and a docstring made of those of `fun`."""
+    """A decorator that sets a function's name and docstring, made of those of `fun`."""
 
     def named(f: Any) -> Any:
         f.__name__ = namestr.format(fun=get_name(fun), **words)
@@ -33,12 +33,12 @@ def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **words: Any)
 
 
 def unary_to_nary(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """What takes a function of one argument and a point, as what takes a function of several:
+    """Turn an operator on a function of one argument and a point into one on a function of several:
 
         operator(f, x, ...)    -->    made(f, argnum, ...)(*args, **kwargs)
 
-    For a list or tuple of numbers `x` is a tuple. The function of one argument is made anew at each
-    call, and what is derived of it is traced then.
+    For a list or tuple of numbers `x` is a tuple. Each call makes a new function of one argument,
+    and traces its derivatives again.
     """
 
     @functools.wraps(operator)

@@ -1,15 +1,16 @@
-"""What answers the functions and classes of a library while a program is traced.
+"""Declarations of answers: the functions that replace a library's while a program is traced.
 
     @stands_for("skimage.exposure")
     def adjust_gamma(image, gamma=1, gain=1): ...
 
-SciPy's and pandas' functions are declared with these names and no others, so what is followed of
-them can be followed of any library. Here is what declares an answer, says what it reads of
-objects, lets the user's own code in between run as the user's, and refuses. The modules beside it
-have what an answer is made of: `arrays`, what stands for arrays and how NumPy's functions treat it;
-`primitives`, what can stand on a tape; `tapes`, tapes and how functions come on them; `runs`, the
-run that is traced; `loops`, of which one round is; `solvers` and `sparsity`, functions of the
-user's that are called again and again; `tables`, Series and DataFrames.
+SciPy's and pandas' functions are declared with these names and no others, so functions of any other
+library can be declared in the same way. This module exports tools to declare an answer, to note
+what it reads of objects, to run the user's own code inside it as the user's, and to refuse calls.
+The modules beside it have the parts of an answer: `arrays`, proxies of arrays and how NumPy's
+functions treat them; `primitives`, operations that can be on a tape; `tapes`, tapes and how
+functions are traced to them; `runs`, the run that is traced; `loops`, of which one round is traced;
+`solvers` and `sparsity`, functions of the user's that are called again and again; `tables`, Series
+and DataFrames.
 """
 
 from tapegrad.extending.declaring import Carrier as Carrier

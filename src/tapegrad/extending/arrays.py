@@ -1,4 +1,4 @@
-"""What stands for arrays and numbers while a function is traced, and what NumPy does with it."""
+"""Proxies of arrays and numbers while a function is traced, and NumPy's operations on them."""
 
 from tapegrad.observe.answers.dispatch import dispatch as dispatch
 from tapegrad.tracing.frontend.algebra import fourier as fourier

@@ -1,4 +1,4 @@
-"""How what answers a library's function is declared."""
+"""How answers to a library's functions are declared."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Untraced(Exception):
-    """Nothing of a call is traced, nor do functions that are passed reach what is: the
-    library's own function answers it."""
+    """No argument of a call is traced, nor do functions that are passed reach traced values: the
+    library's own function is called."""
 
 
 class Carrier:
-    """What holds traced values, and stands for an object of a library's: a frozen distribution
-    with a traced parameter, a sparse matrix with traced entries."""
+    """A proxy of a library's object that holds traced values: a frozen distribution with a traced
+    parameter, a sparse matrix with traced entries."""
 
 
 def is_traced(x: Any) -> bool:
-    """Whether a traced value is in an argument: in nested lists, in a dict, in a `Carrier`, or in
+    """Whether an argument holds a traced value: in nested lists, in a dict, in a `Carrier`, or in
     an object of borrowed code."""
     if isinstance(x, dict):
         return any(map(is_traced, x.values()))
@@ -58,7 +58,7 @@ def is_traced(x: Any) -> bool:
 
 
 def any_traced(args: Iterable[Any]) -> bool:
-    """Whether a traced value is in one of the arguments."""
+    """Whether any of the arguments holds a traced value."""
     return any(map(is_traced, args))
 
 
@@ -69,25 +69,25 @@ def stands_for(
     parameters: str = "",
     lists: str = "",
 ) -> Callable[[F], F]:
-    """Declare what answers calls of a library's function while a program is traced.
+    """Declare the answer to calls of a library's function while a program is traced.
 
         @stands_for("scipy.special")
         def softmax(x, axis=None): ...
 
-    The answer has the function's names of parameters, and need not have all: one that it lacks is
-    refused by its name, unless it is passed the default. It works on tracers and plain arrays;
-    lists with traced values come as arrays. What it reads of an object it notes by `seen`. It is
-    traced as the program's own code is, unless it is one of tapegrad's.
+    The answer's parameters have the names of the function's. It may lack some: a call that passes
+    one of these is refused, unless the value is the default. The answer works on tracers and plain
+    arrays; lists with traced values are passed to it as arrays. It notes the objects that it reads
+    with `seen`. It is traced like the program's own code, unless it is one of tapegrad's.
 
     Parameters
     ----------
-    home : the module, or the class of which it answers a method.
-    name : what it is called there, if not as the answer is.
-    callbacks : whether it calls functions of the user's, which may have traced values at hand: then
-        it answers all calls, else those with a traced value among their arguments.
+    home : the module, or the class whose method it answers.
+    name : the function's name there, if it isn't that of the answer.
+    callbacks : whether it calls functions of the user's, which may reach traced values: then it
+        answers all calls, else those with a traced value among their arguments.
     parameters : the names of further parameters that decide what is recorded, beside NumPy's
         (`frontend/operands/parameters.py`): traced integers there are guarded.
-    lists : the names of parameters whose lists are passed on as they are: they aren't arrays.
+    lists : the names of parameters whose lists are passed unchanged: they aren't arrays.
     """
     module = importlib.import_module(home) if isinstance(home, str) else home
 
@@ -109,7 +109,7 @@ def _always(args: Iterable[Any]) -> bool:
 
 
 def _shown(home: Any, name: str) -> str:
-    """What errors call it."""
+    """The function's name in errors."""
     if isinstance(home, type):
         return f"{home.__name__}.{name}"
     return f"{home.__name__}.{name}"
@@ -124,8 +124,8 @@ def answering(
     lists: str = "",
     kind: type | None = None,
 ) -> Any:
-    """What answers calls of a library's function `original`, that errors show so, by this one; of a
-    class of this kind, if it is a method."""
+    """The function that answers calls of a library's function `original` by calling `function`.
+    `shown` is its name in errors, and `kind` its class, if it is a method."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     if is_users(getattr(function, "__code__", _OWN)):
@@ -144,12 +144,13 @@ def answering(
             return answer(args, kwargs)
         run = watching_special(original, args, kwargs, lambda: followed(args, kwargs))
         if kind is not None and args and isinstance(args[0], kind) and hasattr(args[0], "__dict__"):
-            method = MethodType(original, copy.copy(args[0]))  # which may be changed
+            method = MethodType(original, copy.copy(args[0]))  # a copy: the call may change it
             return accepted(method, args[1:], kwargs, run, shown, False)
         return accepted(original, args, kwargs, run, shown)
 
     def followed(args: Any, kwargs: Any) -> Any:
-        """What answers; SciPy itself where only integers are traced, with which that can't be."""
+        """The answer's result; or that of SciPy's function where only integers are traced, and the
+        answer fails."""
         try:
             return answer(args, kwargs)
         except TapegradError:
@@ -205,7 +206,7 @@ def answering(
 
 
 def _as_programs(function: F) -> F:
-    """An answer of another library's, which is traced as the program's own code is."""
+    """Another library's answer, traced like the program's own code."""
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -219,7 +220,7 @@ _OWN = _as_programs.__code__
 
 
 def note_memory(named: Any, shown: str, found: Any) -> None:
-    """Note which arguments the function may have written to, as `overwrite_a=True` allows."""
+    """Note which arguments the function may have overwritten, as `overwrite_a=True` allows."""
     for key, x in named.items():
         if key.startswith("overwrite_") and not has_traced(x) and x:
             overwritten(named.get(key.removeprefix("overwrite_")), f"{shown}({key}=True)", found)
@@ -234,7 +235,7 @@ def as_parameter(x: Any) -> Any:
     return np.asarray(x)[()] if np.ndim(x) == 0 else np.asarray(x)
 
 
-# How well and by which steps a solver finds what it looks for, on which that doesn't depend
+# Tolerances and steps of a solver: they don't change what it looks for
 _TOLERANCES = {
     *("tol", "cond", "rtol", "atol", "xtol", "ftol", "gtol", "xatol", "fatol", "btol"),
     *("bc_tol", "epsabs", "epsrel", "maxiter", "maxfev", "limit", "max_step", "min_step"),
@@ -242,19 +243,19 @@ _TOLERANCES = {
     *("cache_size",),
 }
 
-# What says how SciPy goes about it, not what is found: an answer has it by `**how`, or not at all
+# Parameters of SciPy's methods, not of the result: an answer takes them by `**how`, or ignores them
 _HOW = {
     *("blocksize", "maxp1", "limlst", "quiet", "maxit", "check", "verbose", "ixpr", "mxhnil"),
     *("mxordn", "mxords", "printmessg", "permc_spec", "diag_pivot_thresh", "relax", "panel_size"),
 }
 
-# What says where SciPy computes it; so does `overwrite_a`
+# Parameters of where SciPy computes; so is `overwrite_a`
 _IDLE = {"workers", "plan"}
 
 
 def signature_of(original: Any) -> inspect.Signature | None:
-    """The parameters of a function of SciPy's; of those in C, and of those that hand on what they
-    are passed, they aren't known."""
+    """The signature of a function of SciPy's; None for functions in C, and for those that only pass
+    on `*args, **kwargs`."""
     try:
         found = inspect.signature(original)
     except (TypeError, ValueError):
@@ -266,8 +267,8 @@ def signature_of(original: Any) -> inspect.Signature | None:
 def _bound(
     shown: str, theirs: inspect.Signature | None, own: inspect.Signature, asked: dict[str, Any]
 ) -> inspect.BoundArguments:
-    """SciPy's arguments as the answer takes them; an error for a parameter that the answer lacks
-    and that matters."""
+    """The call's arguments, bound to the answer's parameters. An error if the answer lacks a
+    parameter that matters."""
     if theirs is None:
         return inspect.BoundArguments(own, asked)
     given: dict[str, Any] = {}
@@ -297,7 +298,7 @@ def _bound(
 
 
 def refusal(text: str) -> TapegradError:
-    """The error for a call that isn't followed, which ends the trace though the program catches
+    """The error for a call that can't be traced. It ends the trace even if the program catches
     it."""
     return refusing(UnsupportedError(text))
 
@@ -314,8 +315,8 @@ _PLAIN = (bool, int, float, str)
 
 
 def answers_of(home: str) -> Callable[..., Callable[[F], F]]:
-    """`stands_for` of a module, for functions that remain as they are, for others that call
-    them."""
+    """`stands_for` for a module, as a decorator that returns the function unchanged, so that others
+    can call it."""
 
     def answers(name: str = "", parameters: str = "", lists: str = "") -> Callable[[F], F]:
         def declared(function: F) -> F:
@@ -328,32 +329,32 @@ def answers_of(home: str) -> Callable[..., Callable[[F], F]]:
 
 
 def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> None:
-    """Declare what answers a method, and notes itself what it reads of the object."""
+    """Declare the answer to a method, which itself notes what it reads of the object."""
     answer.notes = (cls,)
     declare(cls, name, answer, when=_always if always else any_traced)
 
 
 def seen(x: Any) -> Any:
-    """An object of which an answer reads attributes: a later call compares all of them."""
+    """Note that an answer reads an object's attributes: a later call compares all of them."""
     return taken_by([x])(x)
 
 
 def read(x: Any, *names: str) -> None:
-    """Note that attributes of an object are read, but not what these hold."""
+    """Note that attributes of an object are read, but not their contents."""
     if (here := following.observer) is not None:
         for name in names:
             here.looked_up(x, name)
 
 
 def held(x: Any, *names: str) -> Callable[..., Any]:
-    """Note that attributes of an object are read, with all that they hold."""
+    """Note that attributes of an object are read, with all their contents."""
     read(x, *names)
     return taken_by([getattr(x, name) for name in names])
 
 
 def held_in(x: Any, attributes: Iterable[str] = ()) -> tuple[list[Any], Callable[..., Any]]:
-    """All items of a container, or some attributes of an object, which are read likewise. Numbers
-    and arrays that were others at a later call are inputs."""
+    """All items of a container, or some attributes of an object, noted as read with their contents.
+    Numbers and arrays that differ at a later call are inputs."""
     here = following.observer
     parts: dict[tuple[str, Any], Any] = {("attr", name): getattr(x, name) for name in attributes}
     keys = () if parts else list(x) if isinstance(x, dict) else range(len(x))
@@ -368,8 +369,8 @@ def held_in(x: Any, attributes: Iterable[str] = ()) -> tuple[list[Any], Callable
 
 
 def taken_by(values: list[Any]) -> Callable[..., Any]:
-    """Note that an answer reads all that values hold. What is returned passes on its result, once
-    it is known which arrays became inputs of a tape."""
+    """Note that an answer reads the contents of all values. The returned function passes on the
+    answer's result, once it is known which arrays became inputs of a tape."""
     here = following.observer
     note = None if here is None else here.held_by(values)
 

@@ -1,4 +1,4 @@
-"""What can stand on a tape: each is called with operands, traced or plain."""
+"""The operations that can be on a tape. They are called with operands, traced or plain."""
 
 from tapegrad.primitives import elementwise as elementwise
 from tapegrad.primitives import special_bessel as special_bessel

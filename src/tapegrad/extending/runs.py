@@ -1,4 +1,5 @@
-"""The run that is traced: what it reads and calls, whose code runs, and which errors end it."""
+"""The run that is traced: its reads and calls, the owner of the running code, and the errors that
+end it."""
 
 from tapegrad.core.handlers import let_through as let_through
 from tapegrad.core.statics import is_generator as is_generator

@@ -1,4 +1,4 @@
-"""What calls functions of the user's again and again, and what is solved by that."""
+"""Solvers that call a user's function again and again, and the systems that they solve."""
 
 from tapegrad.backends.numpy.rounds import Broken as Broken
 from tapegrad.primitives.implicit import Implicit as Implicit

@@ -1,6 +1,6 @@
-"""Which elements of a tape's results depend on which operands, and how few products tell them.
+"""The sparsity of a tape's results in its operands, and the fewest products that determine it.
 
-Apart, since SciPy's sparse matrices come with it.
+A module of its own, since it imports SciPy's sparse matrices.
 """
 
 from tapegrad.sparsity.pattern import pattern as pattern

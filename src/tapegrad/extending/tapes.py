@@ -1,4 +1,4 @@
-"""Tapes, and how functions come on them."""
+"""Tapes, and how functions are traced to them."""
 
 from tapegrad.core.locks import remembered as remembered
 from tapegrad.core.request import Request as Request

@@ -22,11 +22,11 @@ def fixed_point(
     distance: Callable[[Any, Any], Any],
     tol: float,
 ) -> Any:
-    """The x with f(a)(x) = x that the iteration x <- f(a)(x) from `x0` comes to, until the distance
-    of two in a row is `tol` or less.
+    """The x with f(a)(x) = x, found by iterating x <- f(a)(x) from `x0` until the distance of two
+    successive iterates is `tol` or less.
 
-    Its derivative is that of the fixed point, (1 - F_x)^-1 F_a with F(a, x) = f(a)(x), whatever
-    the way to it: nothing of the iteration is kept.
+    Its derivative is that of the fixed point, (1 - F_x)^-1 F_a with F(a, x) = f(a)(x), and doesn't
+    depend on the iteration, of which nothing is kept.
     """
     step = f(a)
 
@@ -35,7 +35,8 @@ def fixed_point(
 
     last, _ = while_loop(near, lambda pair: (step(pair[0]), pair[0]), (step(x0), x0))
     flat, unflatten = flatten(stop_gradient(last))
-    # where it has come to is accepted: SciPy's call stands for the equation, and its derivative
+    # The last iterate is accepted: the call of SciPy's function only supplies the equation's
+    # derivative.
     found = roots.fixed_point(
         lambda x: flatten(step(unflatten(x)))[0], flat, xtol=np.inf, method="iteration"
     )

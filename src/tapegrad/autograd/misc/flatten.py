@@ -13,8 +13,8 @@ __all__ = ["flatten", "flatten_func"]
 
 
 def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """All elements of nested lists, tuples and dicts of arrays and numbers as one vector, those of
-    dicts by their sorted keys; and the function that puts such a vector together again."""
+    """All elements of nested lists, tuples and dicts of arrays and numbers, as one vector (dicts in
+    the order of their sorted keys); and the function that restores the structure from a vector."""
     leaves, structure = trees.flatten(value)
     shapes = [np.shape(x) for x in leaves]
     real = [np.result_type(x).kind != "c" for x in leaves]
@@ -31,8 +31,8 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def flatten_func(func: Callable[..., Any], example: Any) -> tuple[Any, Any, Any]:
-    """The function of a flat vector whose value is flat, too; what puts vectors together; and the
-    example as a vector."""
+    """The function of a flat vector whose value is flat, too; the function that restores the
+    structure; and the example as a vector."""
     flat, unflatten = flatten(example)
 
     def flat_func(x: Any, *args: Any) -> Any:

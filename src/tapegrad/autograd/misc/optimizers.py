@@ -1,7 +1,7 @@
-"""Descent along gradients that are drawn anew in each round.
+"""Stochastic gradient descent: the gradient may differ in each round.
 
 `grad(x, i)` is the gradient at x in round i, and `callback(x, i, gradient)` is called in each round
-before the step. `x` may be nested lists, tuples and dicts of arrays; the result is as it is.
+before the step. `x` may be nested lists, tuples and dicts of arrays; the result has its structure.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def rmsprop(
     gamma: float = 0.9,
     eps: float = 1e-8,
 ) -> Any:
-    """Steps g / (sqrt(a) + e), with a <- c a + (1 - c) g^2, from a = 1."""
+    """Steps s g / (sqrt(a) + e), with a <- c a + (1 - c) g^2, from a = 1."""
     average = np.ones(len(x))
     for i in range(num_iters):
         g = grad(x, i)
@@ -90,8 +90,8 @@ def adam(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> Any:
-    """Adam (Kingma and Ba, 2015): steps by averages of g and of g^2 that are corrected for having
-    begun at 0."""
+    """Adam (Kingma and Ba, 2015): steps from averages of g and of g^2, which are corrected for
+    their start at 0."""
     first, second = np.zeros(len(x)), np.zeros(len(x))
     for i in range(num_iters):
         g = grad(x, i)

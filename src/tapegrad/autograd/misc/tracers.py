@@ -10,6 +10,6 @@ __all__ = ["const_graph"]
 
 
 def const_graph(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """The function with these first arguments. Nothing needs doing: each derivative is traced once
-    here, and again where the function takes another way."""
+    """The function with these first arguments. Nothing else is needed: each derivative is traced
+    once, and again only where the function branches differently."""
     return functools.partial(fun, *args, **kwargs)

@@ -1,7 +1,9 @@
-"""NumPy: all of its names. What makes arrays follows traced values wherever it is called from, as
-in `tapegrad.numpy`: in users' rules, too. What joins arrays takes all that can be iterated.
+"""NumPy, with all of its names.
 
-Its modules (`linalg`, `fft`, `random`, ...) are NumPy's. What is HIPS autograd's own beside them is
+Functions that make arrays follow traced values wherever they are called from, as in
+`tapegrad.numpy`, also in users' rules. Functions that join arrays take any iterable.
+
+The modules (`linalg`, `fft`, `random`, ...) are NumPy's. HIPS autograd's own additions are
 `numpy_boxes`, `numpy_wrapper`, `numpy_vjps`, `numpy_vspaces`, and `make_diagonal`.
 """
 

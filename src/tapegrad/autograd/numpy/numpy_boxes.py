@@ -1,4 +1,4 @@
-"""The class that programs ask for where they look for traced arrays."""
+"""The class that programs use to test for traced arrays."""
 
 from tapegrad.autograd.tracer import ArrayBox, Box
 

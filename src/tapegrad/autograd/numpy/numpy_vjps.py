@@ -1,4 +1,4 @@
-"""What users' rules call."""
+"""Functions that users' rules call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["match_complex", "repeat_to_match_shape", "replace_zero", "unbroadcas
 
 
 def unbroadcast(x: Any, target_meta: Any, broadcast_idx: int = 0) -> Any:
-    """`x`, summed to the shape of what was broadcast: the first of its `metadata`."""
+    """`x`, summed to the shape that was broadcast: the first entry of its `metadata`."""
     shape, _, _, is_complex = target_meta
     extra = max(np.ndim(x) - len(shape), 0)
     at = broadcast_idx % np.ndim(x) if extra else 0
@@ -34,8 +34,8 @@ def unbroadcast_f(target: Any, g: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def repeat_to_match_shape(
     g: Any, shape: Any, dtype: Any, axis: Any, keepdims: bool
 ) -> tuple[Any, Any]:
-    """The cotangent `g` of a reduction along `axis` as one of what was reduced, and how many
-    elements of that went into each of the result."""
+    """The cotangent `g` of a reduction along `axis`, broadcast to the operand's shape; and the
+    number of the operand's elements for each element of the result."""
     if shape == ():
         return g, 1
     axes = [axis] if isinstance(axis, int) else range(len(shape)) if axis is None else axis

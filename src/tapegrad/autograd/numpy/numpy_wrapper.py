@@ -1,4 +1,4 @@
-"""What HIPS autograd adds to NumPy."""
+"""HIPS autograd's additions to NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def _of_any(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's function of a sequence of arrays, which takes anything that can be iterated."""
+    """NumPy's function of a sequence of arrays, for any iterable."""
 
     @functools.wraps(function)
     def joined(arrays: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,7 @@ JOINING = ("concatenate", "stack", "column_stack", "hstack", "vstack", "row_stac
 
 
 def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """Matrices with the last axis of `D` on their diagonals: what `np.diagonal` takes apart."""
+    """Matrices with the last axis of `D` on their diagonals: the inverse of `np.diagonal`."""
     if (offset, axis1, axis2) != (0, -1, -2):
         raise ArgumentError("make_diagonal takes offset=0, axis1=-1, axis2=-2, and no others")
     return np.expand_dims(D, -1) * np.eye(np.shape(D)[-1], dtype=np.result_type(D))
@@ -64,7 +64,7 @@ def metadata(A: Any) -> tuple[Any, ...]:
 
 
 def wrap_namespace(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Put all public names of a module among those of another. Nothing needs wrapping."""
+    """Copy all public names of a module to another. Nothing needs wrapping."""
     new.update({name: x for name, x in old.items() if not name.startswith("_")})
 
 

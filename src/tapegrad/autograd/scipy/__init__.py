@@ -1,5 +1,5 @@
-"""SciPy itself: its modules under these names. `signal.convolve` takes HIPS autograd's further
-arguments, and `misc` has `logsumexp`, where SciPy once had it."""
+"""SciPy itself, under these names. `signal.convolve` takes HIPS autograd's further arguments, and
+`misc` has `logsumexp`, as SciPy once did."""
 
 import importlib
 import sys

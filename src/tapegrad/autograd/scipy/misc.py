@@ -1,4 +1,4 @@
-"""`logsumexp`, where SciPy once had it."""
+"""`logsumexp`, in the module where SciPy once had it."""
 
 from scipy.special import logsumexp
 

@@ -1,4 +1,4 @@
-"""SciPy's, with HIPS autograd's `convolve`, which sums over some axes and keeps others."""
+"""SciPy's module, with HIPS autograd's `convolve`, which sums over some axes and keeps others."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def convolve(
     dot_axes: Axes = ((), ()),
     mode: str = "full",
 ) -> Any:
-    """The convolution of two arrays along `axes`: a list of those of `A`, and one of those of `B`;
-    along all, without it. Along `dot_axes` products are summed:
+    """The convolution of two arrays along `axes`: a list of the axes of `A`, and one of those of
+    `B`; along all by default. Along `dot_axes` products are summed:
 
         y[i..., j..., k...] = sum over l, m of A[i..., l..., k + m] B[j..., l..., -m]
 
-    So the result has the other axes of `A`, then those of `B`, then those of the convolution. With
-    mode "full" all overlaps are in it; with "valid" those where one array covers the other, and
-    with "same" as many as `A` is long, from the middle.
+    The result has the other axes of `A`, then those of `B`, then those of the convolution. Mode
+    "full" returns all overlaps, "valid" those where one array covers the other, and "same" as many
+    as `A` is long, from the middle.
     """
     if mode not in ("full", "valid", "same"):
         raise ValueError(f'convolve: mode is "full", "valid" or "same", not {mode!r}')
@@ -52,8 +52,8 @@ def convolve(
 
 
 def _arranged(x: Any, axes: Sequence[int], dots: Sequence[int]) -> tuple[Any, tuple[int, ...]]:
-    """`x` with its other axes first, then those that are summed, then those of the convolution;
-    and how long these are."""
+    """`x` with its other axes first, then those that are summed, then those of the convolution; and
+    the extents of the last."""
     last = [k % np.ndim(x) for k in (*dots, *axes)]
     order = [*[k for k in range(np.ndim(x)) if k not in last], *last]
     x = np.transpose(x, order)
@@ -61,7 +61,8 @@ def _arranged(x: Any, axes: Sequence[int], dots: Sequence[int]) -> tuple[Any, tu
 
 
 def _slid(A: Any, B: Any, sizes: tuple[int, ...], dots: int, swapped: bool) -> Any:
-    """`B`, turned around, slid along the last axes of `A`, of which its own have these sizes."""
+    """`B`, reversed, slid along the last axes of `A`. `sizes` are the extents of these axes of
+    `B`."""
     count = len(sizes)
     windows = np.lib.stride_tricks.sliding_window_view(A, sizes, axis=tuple(range(-count, 0)))
     turned = np.flip(B, axis=tuple(range(-count, 0)))
