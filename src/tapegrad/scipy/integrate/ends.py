@@ -229,7 +229,7 @@ class Along(deferred.Answering):
         )
 
     def _row(self, k: Any) -> Any:
-        """The entry at k; None if k is out of range."""
+        """The entry at k; None if k is out of range, or no loop over the steps can find it."""
         if type(k) is int and k in (0, -1):
             return self._of_end(self._steps.end(k))
         course, span = self._steps.course, self._steps.span

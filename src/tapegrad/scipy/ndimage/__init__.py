@@ -173,7 +173,7 @@ def _generic_filter1d(
         lines[place] = line.astype(output.dtype)
 
 
-# ---- filters of spectra, which are multiplied with numbers: those that SciPy multiplies ones with
+# ---- filters of spectra: products with the factors that SciPy's filter computes for ones
 
 
 def _of_spectrum(name: str, x: Any, sizes: Any, n: int, axis: int, ones: Any = 1.0) -> Any:

@@ -135,9 +135,10 @@ def expm1_over(x: Any, c: Any) -> Any:
     return x * sc.exprel(c * x)
 
 
-# ---- densities as products, laws of exponential variables, and reflections Nothing cancels in
-# these formulas, at either end of the support. h is passed with log(h): near h = 0 the second
-# derivatives of the quotient h' / h would cancel.
+# ---- densities as products, laws of exponential variables, and reflections
+#
+# Nothing cancels in these formulas, at either end of the support. h is passed with log(h): near
+# h = 0 the second derivatives of the quotient h' / h would cancel.
 
 SIDES = {"cdf": "sf", "logcdf": "logsf", "ppf": "isf"}
 OTHER = SIDES | {other: side for side, other in SIDES.items()}

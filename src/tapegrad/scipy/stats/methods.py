@@ -98,7 +98,7 @@ def _by_formulas(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, An
     return getattr(found, name)(*xs)
 
 
-# ---- a method of a distribution
+# ---- methods of distributions
 
 
 def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> None:

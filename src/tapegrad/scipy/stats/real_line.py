@@ -287,8 +287,8 @@ def _gennorm_ppf(q: Any, b: Any) -> Any:
     return where(middle, line, c * sc.gammainccinv(1.0 / b, p) ** (1.0 / b))
 
 
-# For h > 0, 2 T(h, a) of Owen's T rises with a from 0 to the normal tail Q(h). The difference Q(h)
-# - 2 T(h, a) is 1 / pi times the integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a. With
+# For h > 0, 2 T(h, a) of Owen's T rises with a from 0 to the normal tail Q(h). Their
+# difference is 1 / pi times the integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a. With
 # s = a + v / (a h^2) the integrand is exp(-v) times a smooth function.
 _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(48)
 

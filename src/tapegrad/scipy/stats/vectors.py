@@ -141,7 +141,7 @@ def t_logpdf(x: Any, loc: Any = None, shape: Any = 1, df: Any = 1) -> Any:
     return squeezed(found - 0.5 * log_det - t * np.log1p(distance / df))
 
 
-# ---- of proportions and counts
+# ---- proportions and counts
 
 
 def positive_vector(alpha: Any) -> Any:
