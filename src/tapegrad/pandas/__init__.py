@@ -1,4 +1,4 @@
-"""What stands for pandas' Series and DataFrames while a function is traced, and their methods."""
+"""Proxies of pandas' Series and DataFrames while a function is traced, and their methods."""
 
 from __future__ import annotations
 

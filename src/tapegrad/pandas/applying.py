@@ -1,9 +1,9 @@
 """Functions of the program's that pandas calls: for each row, column, entry or group.
 
-pandas calls a function and puts together what it returns, in blocks that hold no traced values. So
-it is done twice: once to see what the function returns, and where that is traced once more, with
-the numbers of entries in its place (`arranging.py`). In which order it is called, and what becomes
-of numbers, of Series and of errors, pandas says.
+pandas calls a function and assembles its results, in blocks that can't hold traced values. So this
+is done twice: once to see what the function returns; and if that is traced once more, with the
+numbers of entries in its place (`arranging.py`). pandas decides the order of the calls, and handles
+numbers, Series and errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ APPLYING = frozenset(["apply", "map", "applymap", "agg", "aggregate", "transform
 
 
 def applied(x: Any, name: str, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`x.apply(func)` and the like, of what stands for a Series or DataFrame."""
+    """`x.apply(func)` and the like, for a proxy `x` of a Series or DataFrame."""
     if isinstance(func, np.ufunc) and not (args or kwargs):
         return func(x)
     if isinstance(func, str) and name in ("agg", "aggregate"):
@@ -43,7 +43,7 @@ def applied(x: Any, name: str, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     more, named = given.get("args", ()), given.get("kwargs", {})
 
     def with_more(f: Any) -> Any:
-        """A function of the program's, which gets further arguments as they are."""
+        """A function of the program's, with the further arguments bound to it."""
         if not _is_function(f) or not (more or named):
             return f
         return functools.wraps(f)(lambda part: f(part, *more, **named))
@@ -60,12 +60,13 @@ _VARIOUS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _plainly(name: str) -> Callable[..., Any]:
-    """What stands for the method of plain tables, which a function may make traced."""
+    """The replacement of the method `name` of plain tables, whose function may return traced
+    values."""
 
     def method(x: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
         here = observer()
         if here is not None:
-            note_settings(here.reads, "pandas")  # as they are before it sets some for a while
+            note_settings(here.reads, "pandas")  # before pandas changes some for a while
             here.read_all(x)
         if not _is_function(func):
             return placed(getattr(x, name), [func, *args], kwargs)
@@ -75,7 +76,7 @@ def _plainly(name: str) -> Callable[..., Any]:
 
 
 def _applied(method: Any, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """`method(func, *args, **kwargs)`, where the function may return what is traced."""
+    """`method(func, *args, **kwargs)`, where the function may return traced values."""
     outcomes: list[Any] = []
 
     @functools.wraps(func)
@@ -145,5 +146,5 @@ def _declare() -> None:
 
 
 def _may_be(x: Any) -> bool:
-    """Whether a column is traced, or a function in Python may make it so."""
+    """Whether a column is traced, or a Python function may make it so."""
     return _is_function(x) or has_traced([x])

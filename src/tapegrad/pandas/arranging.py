@@ -1,5 +1,5 @@
-"""Series and DataFrames that the program makes of numbers, and functions of pandas' that are passed
-them. pandas does it, with the numbers of entries (`numbering.py`)."""
+"""Series and DataFrames that the program builds from traced numbers, and functions of pandas' that
+are passed them. pandas does the work, with the numbers of entries (`numbering.py`)."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def frame(
 
 
 def _own(x: Any, data: Any, copy: Any) -> Any:
-    """With numbers of its own, whatever is written to those that it was made of; before pandas 3
-    one array is shared."""
+    """`x` with a copy of its numbers, so that later writes to `data` don't change it. Before pandas
+    3, a table of one array shares that array."""
     shares = not copy and isinstance(data, (Tracer, np.ndarray, Labelled))
     if shares and not copies_on_write():
         return x
@@ -60,7 +60,7 @@ def _of_dtype(x: Any, dtype: Any) -> Any:
 
 @unobserved
 def cut(x: Any, bins: Any, *args: Any, **kwargs: Any) -> Any:
-    """pandas.cut(x, bins, ...): between which edges each number is, which is guarded."""
+    """pandas.cut(x, bins, ...). The interval of each number is guarded."""
     values = x.to_numpy() if isinstance(x, Labelled) else x
     if np.ndim(bins) != 1 or not isinstance(values, Tracer) or dispatch.has_traced(bins):
         raise refused("pd.cut into intervals that depend on traced numbers", "Pass their edges")
@@ -74,7 +74,7 @@ def cut(x: Any, bins: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _of_module(name: str) -> Callable[..., Any]:
-    """A function of pandas' that is passed traced values."""
+    """The replacement of a function of pandas' that is passed traced values."""
 
     @unobserved
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -87,8 +87,8 @@ def _of_module(name: str) -> Callable[..., Any]:
 
 
 def _of_table(name: str) -> Callable[..., Any]:
-    """The method of a plain table that is passed traced values, which pandas would make a column of
-    objects of."""
+    """The replacement of a method of plain tables that is passed traced values, which pandas would
+    store as objects."""
 
     @unobserved
     def called(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ def _of_table(name: str) -> Callable[..., Any]:
 
 
 def placed(method: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """What a method of plain tables makes of traced values that it puts into places."""
+    """The result of a method of plain tables that stores traced values in a table."""
     x = method.__self__
     what = f"{(x if isinstance(x, type) else type(x)).__name__}.{method.__name__}"
     return asked(lambda args, kwargs: method(*args, **kwargs), what, [*args], kwargs)
@@ -128,7 +128,7 @@ def has_traced(x: Any) -> bool:
 
 
 def _labels(data: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """pandas.Index of an array that the program has made: of what is in it now."""
+    """pandas.Index of an array that the program has made, with its current values."""
     return pandas().Index(unmade(data).copy(), *args, **kwargs)
 
 
@@ -149,7 +149,7 @@ def _declare() -> None:
             declare(getattr(pandas(), kind), name, _of_table(name), when=_is_moved)
 
 
-# What puts values into places of another table, and makes columns of them
+# Methods that store values in another table, and make columns of them
 _MOVING = {
     "DataFrame": "from_dict from_records join merge reindex replace shift unstack",
     "Series": "reindex replace shift unstack",

@@ -1,4 +1,4 @@
-"""What stands for pandas' DataFrames while a function is traced, and operations on all that has
+"""Proxies of pandas' DataFrames while a function is traced, and operations on everything with
 labels."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tapegrad.pandas.labels import places
 
 
 class TracedFrame(Reductions, Labelled):
-    """What stands for a DataFrame: one array, or a list of columns."""
+    """A proxy of a DataFrame: its numbers are one array, or a list of columns."""
 
     __class__ = property(lambda self: pandas().DataFrame)
 
@@ -110,7 +110,7 @@ class TracedFrame(Reductions, Labelled):
         return made(Labels(self._labels.index, name=name), [self._column(k)])
 
     def _chosen(self, key: Any) -> Any:
-        """Columns by their places."""
+        """Columns by their positions."""
         if isinstance(key, (int, np.integer)):
             return self._series(int(key))
         columns = self._labels.columns[key]
@@ -182,17 +182,17 @@ def _labels_of(index: Any, columns: Any, branches: Sequence[Any]) -> Labels:
 
 
 def _is_whole(columns: Sequence[Any]) -> bool:
-    """Whether columns make one array: plain ones beside traced ones stay plain."""
+    """Whether columns can be one array: all of one dtype, and all traced or all plain."""
     return len({isinstance(x, Tracer) for x in columns}) == 1 and _are_alike(columns)
 
 
 def _are_alike(columns: Sequence[Any]) -> bool:
-    """Whether all columns have numbers of one dtype."""
+    """Whether all columns hold numbers of one dtype."""
     return all(not isinstance(x, Column) and x.dtype == columns[0].dtype for x in columns)
 
 
 def together(x: Any) -> Any:
-    """A frame as one array, if its columns are of one dtype."""
+    """A frame as one array, if its columns have one dtype."""
     if x._labels.columns is None or x._labels.whole or not x._branches:
         return x
     return x._like(x.index, x.columns, x._array()) if _are_alike(x._branches) else x
@@ -203,7 +203,7 @@ def _as_whole(columns: Sequence[Any]) -> list[Any]:
 
 
 def made_of_columns(index: Any, columns: Any, found: Sequence[Any]) -> Any:
-    """What stands for a DataFrame with these columns."""
+    """A proxy of a DataFrame with these columns."""
     return made(_labels_of(index, columns, found), _as_whole(found))
 
 
@@ -214,7 +214,7 @@ TracedFrame.__name__ = "DataFrame"
 
 
 def labelled(op: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """What an operator or a universal function of NumPy's is on operands with labels."""
+    """The result of an operator or a NumPy ufunc on operands with labels."""
     op, xs = OPERATORS.get(op, op), [stood_in(x) for x in inputs]
     if op is operator.matmul:
         return _product(*xs)
@@ -258,7 +258,7 @@ def _on_series(op: Any, xs: Sequence[Any]) -> Any:
 
 
 def _brought_together(op: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Operands with different labels in one order, as pandas has it."""
+    """Operands with different labels, aligned as in pandas."""
     if op in _COMPARING:
         raise ValueError(f"Can only compare identically-labeled {x._kind} objects")
     if op in (operator.and_, operator.or_, operator.xor):
@@ -271,13 +271,13 @@ _COMPARING = {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, o
 
 
 def aligned(x: Any, y: Any, axis: int | None = None) -> tuple[Any, Any]:
-    """Two tables with the labels of both, in one order, as pandas brings them together."""
+    """Two tables with the union of their labels, in pandas' order."""
     found = dispatch.table_method(x, "align")(y, axis=axis)
     return stood_in(found[0]), stood_in(found[1])
 
 
 def filled(x: Any, y: Any, value: Any) -> tuple[Any, Any]:
-    """Two tables with the same labels, with a value in the place of what is NaN in one of them."""
+    """Two tables with the same labels, with `value` where exactly one of them is NaN."""
     x, y = aligned(x, y)
     a, b = x.to_numpy(), y.to_numpy()
     only_a, only_b = np.isnan(a) & ~np.isnan(b), np.isnan(b) & ~np.isnan(a)
@@ -286,7 +286,7 @@ def filled(x: Any, y: Any, value: Any) -> tuple[Any, Any]:
 
 
 def _prepared(op: Any, x: Any) -> Any:
-    """An operand of arithmetic: pandas takes a number of NumPy's for one of Python's there."""
+    """An operand of arithmetic. pandas treats a NumPy scalar like a Python number there."""
     if op not in _KNOWN or op in _COMPARING:
         return x
     is_number = isinstance(x, (np.generic, np.ndarray)) or (isinstance(x, Tracer) and not x._weak)
@@ -294,7 +294,7 @@ def _prepared(op: Any, x: Any) -> Any:
 
 
 def _values(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An operand's numbers, which are as many as those that they meet, or one."""
+    """An operand's numbers: as many as those of the other operand, or one."""
     if isinstance(x, Labelled):
         return x.to_numpy()
     x = np.asarray(x) if isinstance(x, (list, tuple)) and not _has_tracers(x) else x
@@ -355,7 +355,7 @@ def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
 
 
 def _across(x: Any, shape: tuple[int, int], dtype: Any) -> Any:
-    """An operand's numbers, as they meet those of a frame."""
+    """An operand's numbers, broadcast along the rows of a frame."""
     if isinstance(x, TracedSeries):
         return x.to_numpy()[None, :]
     if isinstance(x, (np.ndarray, Tracer)) and x.shape == shape[1:]:
@@ -364,7 +364,7 @@ def _across(x: Any, shape: tuple[int, int], dtype: Any) -> Any:
 
 
 def _of_column(x: Any, k: int, frame: TracedFrame) -> Any:
-    """What of an operand meets a column of a frame."""
+    """The part of an operand that is combined with column `k` of a frame."""
     if isinstance(x, TracedFrame):
         return x._column(k)
     if isinstance(x, TracedSeries):
@@ -376,7 +376,7 @@ def _of_column(x: Any, k: int, frame: TracedFrame) -> Any:
 
 
 def _product(x: Any, y: Any) -> Any:
-    """x @ y. What has labels keeps those of the axes that stay."""
+    """x @ y. Operands with labels pass on those of the remaining axes."""
     if isinstance(x, Labelled) and isinstance(y, Labelled):
         inner = x._labels.index if isinstance(x, TracedSeries) else x._labels.columns
         check_index(inner, y._labels.index, "a product")
@@ -403,9 +403,9 @@ def _product(x: Any, y: Any) -> Any:
 
 
 def has_labels(x: Any) -> bool:
-    """Whether this is a Series or DataFrame, or stands for one."""
+    """Whether this is a Series or DataFrame, or a proxy of one."""
     kind = type(x)
-    if str(kind.__module__).partition(".")[0] == "pandas":  # of some types it is a descriptor
+    if str(kind.__module__).partition(".")[0] == "pandas":  # in some types it is a descriptor
         return is_series(x) or is_frame(x)
     return kind is TracedSeries or kind is TracedFrame
 
@@ -433,7 +433,8 @@ def _method(name: str) -> Any:
 
 
 def _declare() -> None:
-    """A plain Series or DataFrame beside a traced array: its numbers are captured."""
+    """Declare plain Series and DataFrames as operands beside traced arrays: their numbers are
+    captured."""
     for kind in (pandas().Series, pandas().DataFrame):
         declare_operands(kind, stood_in, when=_is_traced)
         for name in _METHODS.split():

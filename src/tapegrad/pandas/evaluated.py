@@ -1,7 +1,7 @@
-"""Expressions in texts: `x.eval("a * b")`, `x.query("a > @least")`.
+"""Expressions as text: `x.eval("a * b")`, `x.query("a > @least")`.
 
-pandas reads the text, and evaluates it by Python's operators, with the traced columns in the place
-of its own. Variables of the program's count as read by their names in the text.
+pandas parses the text and evaluates it by Python's operators, with the traced columns in the place
+of its own. The program's variables that are named in the text count as read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tapegrad.pandas.labelled import Labelled, plain_of, refused, stood_in
 
 
 def _of_caller(expr: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The variables that a text may name, as pandas takes them."""
+    """The caller's variables, which a text may name, as arguments for pandas."""
     frame, here = next(user_frames()), observer()
     if "level" in given:
         raise refused("an expression with level=", "Pass the variables: local_dict={...}")
     if here is not None:
         note_variables(here, frame, expr)
     found = {"local_dict": frame.f_locals, "global_dict": frame.f_globals} | given
-    variables = found["local_dict"].items()  # pandas asks each for its dtype
+    variables = found["local_dict"].items()  # pandas reads the dtype of each
     found["local_dict"] = {k: strong(v) if isinstance(v, Tracer) else v for k, v in variables}
     return found
 
@@ -65,7 +65,7 @@ def queried(x: Any, expr: Any, *, inplace: bool = False, **kwargs: Any) -> Any:
 
 
 def _names_traced(args: Any) -> bool:
-    """Whether a text names a variable that is traced."""
+    """Whether a text names a traced variable."""
     held = next(user_frames()).f_locals
     return any(has_traced([held[name]]) for name in names_in(args[1:2]) if name in held)
 

@@ -1,8 +1,8 @@
 """Tables by groups of rows: `x.groupby(...)`, `x.resample(...)`, windows, pivot tables.
 
-pandas makes the groups, of a table that has the numbers of entries (`numbering.py`). In the place
-of "sum" or "mean" it is passed a function, which notes the entries of each group and returns the
-number of one more entry. What these are is computed for all groups at once:
+pandas forms the groups, of a table that has the numbers of entries (`numbering.py`). In the place
+of "sum" or "mean" it is passed a function that records the entries of each group, and returns the
+number of a new entry. The new entries are then computed for all groups at once:
 
     x.groupby(keys).sum()   -->   np.add.at(zeros, group, x)
 """
@@ -36,17 +36,17 @@ from tapegrad.pandas.numbering import (
 )
 
 REDUCED = frozenset(["sum", "mean", "std", "var", "sem", "min", "max", "prod", "median"])
-_FIRST = 10**9  # the number of the first entry that a function makes; each kind has as many
+_FIRST = 10**9  # the number of the first new entry; each reduction has as many numbers
 
 
 class Batch(Source):
-    """What one reduction comes to, for each call of it."""
+    """The results of one reduction, for all of its calls."""
 
     def __init__(self, name: str, ddof: int, dtype: Any, first: int) -> None:
         self.name, self.ddof, self.dtype, self.first = name, ddof, np.dtype(dtype), first
         self.is_itself, self.how, self.size = True, "numbered", 0
         self.shown = []
-        self.parts: dict[int, list[np.ndarray]] = {}  # what it was called with, in each way
+        self.parts: dict[int, list[np.ndarray]] = {}  # the groups that it was called with, by way
 
     def called(self, way: int, part: np.ndarray) -> Any:
         parts = self.parts.setdefault(way, [])
@@ -66,11 +66,11 @@ class Batch(Source):
         self.size = len(lengths[0])
 
     def guard(self) -> None:
-        """Nothing is taken for granted."""
+        """Do nothing: no assumption is made."""
 
 
 def _reduced(name: str, flat: Any, lengths: np.ndarray, ddof: int) -> Any:
-    """One number for each part of these lengths."""
+    """One number for each part of `flat`. `lengths` are the parts' lengths."""
     if name == "sem":
         return _reduced("std", flat, lengths, ddof) / np.sqrt(lengths)
     given = {"ddof": ddof} if name in ("std", "var") else {}
@@ -99,21 +99,21 @@ def _reduced(name: str, flat: Any, lengths: np.ndarray, ddof: int) -> Any:
 
 
 class Recorder:
-    """What pandas is passed in the place of functions that compute with a group."""
+    """The functions that pandas is passed in the place of functions of a group."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources, self.way = sources, 0
         self.batches: dict[Any, Batch] = {}
         self.made = Entries(first=2 * _FIRST)
         self.outcomes: list[Any] = []
-        self.seen: list[list[Any]] = []  # what the program's functions get, in each way
+        self.seen: list[list[Any]] = []  # the arguments of the program's functions, by way
 
     def begin(self, way: int) -> None:
         self.way = self.made.way = way
         self.seen.append([])
 
     def by(self, x: Any) -> Any:
-        """Functions by their names, and the program's own."""
+        """`x` with functions, and names of reductions, replaced by recording ones."""
         if isinstance(x, str) and x in REDUCED:
             return self.reduction(x)
         if isinstance(x, dict):
@@ -186,13 +186,13 @@ class Recorder:
 
 
 def recorded(f: Callable[..., Any], what: str, *given: Any) -> Any:
-    """What pandas' `f(recorder, *given)` is of tables with traced values, where it computes only
-    by the recorder's functions."""
+    """The result of pandas' `f(recorder, *given)` for tables with traced values, if it computes
+    with them only through the recorder's functions."""
     entries = Entries()
     entries.of(list(given))
     for source in entries.sources:
         if source.is_float:
-            source.how = "present"  # pandas leaves out what is NaN
+            source.how = "present"  # pandas leaves out NaN
 
     def result() -> Any:
         recorder, found = Recorder(entries.sources), []
@@ -209,7 +209,8 @@ def recorded(f: Callable[..., Any], what: str, *given: Any) -> Any:
 
 
 def aggregated(f: Callable[..., Any], what: str, args: Sequence[Any], kwargs: Any) -> Any:
-    """`f(*args, **kwargs)` of pandas' that has a parameter `aggfunc`, as pivot tables have."""
+    """The result of pandas' `f(*args, **kwargs)` for a function with a parameter `aggfunc`, like
+    pivot tables."""
     given = inspect.signature(f).bind(*args, **kwargs)
     given.apply_defaults()
     by = given.arguments.pop("aggfunc")
@@ -221,11 +222,11 @@ def aggregated(f: Callable[..., Any], what: str, args: Sequence[Any], kwargs: An
 
 
 class Groups:
-    """`x.groupby(...)` and the like: what pandas' `make(*given)` gives."""
+    """A proxy of `x.groupby(...)` and the like: of the result of pandas' `make(*given)`."""
 
     def __init__(self, what: str, make: Callable[..., Any], *given: Any) -> None:
         self._what, self._make, self._given = what, make, given
-        self._plain = make(*map(plain_of, given))  # an error is pandas' own
+        self._plain = make(*map(plain_of, given))  # raises pandas' own errors
 
     @unobserved
     def __getitem__(self, key: Any) -> Any:
@@ -256,7 +257,7 @@ class Groups:
             raise AttributeError(name)
         kind = type(self._plain)
         if not hasattr(kind, name):
-            getattr(self._plain, name)  # an error is pandas' own
+            getattr(self._plain, name)  # raises pandas' own error
             return self[name]
         if not (callable(getattr(kind, name)) or callable(getattr(self._plain, name))):
             return self._asked(lambda groups: getattr(groups, name))
@@ -341,7 +342,8 @@ def _kinds_of_groups() -> tuple[type, ...]:
 
 
 def checked(x: Any, plain: Any, what: str) -> Any:
-    """What was found, in the dtypes of what pandas makes of plain numbers, if it is like that."""
+    """A result in the dtypes of pandas' result for plain numbers, after a check that the two
+    agree."""
     own = plain_of(x)
     try:
         if is_series(plain):
@@ -369,7 +371,8 @@ def _of_dtype(x: Any, dtype: Any) -> Any:
 
 
 def _widened(x: Any) -> Any:
-    """A table whose numbers of float32 are float64: there are more of these to tell entries."""
+    """A table with float64 in the place of float32, which has too few numbers to tell entries
+    apart."""
     if not isinstance(x, Labelled):
         return x
     return made(x._labels, [_of_dtype(b, float) if _is_small(b) else b for b in x._branches])
@@ -380,7 +383,7 @@ def _is_small(x: Any) -> bool:
 
 
 def grouping(name: str) -> Callable[..., Any]:
-    """A method of pandas' tables that gives groups of rows, or windows of them."""
+    """A method of pandas' tables that returns groups of rows, or windows of them."""
 
     def method(x: Any, *args: Any, **kwargs: Any) -> Any:
         made = lambda table, args, kwargs: getattr(table, name)(*args, **kwargs)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Entries of what stands for a Series or DataFrame, by keys and by pandas' own methods."""
+"""Entries of a proxy of a Series or DataFrame, by keys and by pandas' own methods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tapegrad.pandas.numbering import Looks, drawn, moved
 
 @unobserved
 def by_pandas(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
-    """A method of pandas' that moves entries, maybe those of the table itself."""
+    """The result of a method of pandas' that moves entries, perhaps within the table itself."""
     real = getattr(getattr(pandas(), x._kind), name)
     if "aggfunc" in inspect.signature(real).parameters:
         return dispatch.table_aggregated(real, f"{x._kind}.{name}", (x, *args), kwargs)
@@ -35,7 +35,7 @@ def by_pandas(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
 
     def called(table: Any, args: Any, kwargs: Any) -> Any:
         before = table.copy()
-        t = table.copy() if copies_on_write() else table  # of which views may be made
+        t = table.copy() if copies_on_write() else table  # views may be made of it
         found = drawn(getattr(t, name)(*args, **kwargs))
         own.append(_is_same(t, before))
         return (found,) if own[0] else (found, t)
@@ -51,13 +51,13 @@ _DRAWN = ("itertuples", "iterrows")
 
 
 def _is_same(x: Any, y: Any) -> bool:
-    """Whether nothing was written to a table."""
+    """Whether a table is unchanged."""
     keys = [(index_key(t.index), index_key(t.columns) if is_frame(t) else t.name) for t in (x, y)]
     return keys[0] == keys[1] and bool(x.equals(y))
 
 
 def _check_alone(what: str) -> None:
-    """An error where tables may show one memory."""
+    """Raise an error where tables may share memory."""
     if not copies_on_write():
         raise refused(
             f"{what} of which others may show the memory",
@@ -66,7 +66,7 @@ def _check_alone(what: str) -> None:
 
 
 def becomes(x: Any, table: Any) -> None:
-    """What stands for a table has other entries from now on."""
+    """Replace the entries and labels of a proxy by those of `table`."""
     table = stood_in(table)
     x._labels, x._branches = table._labels, table._branches
 
@@ -114,7 +114,7 @@ def written(x: Any, how: str, key: Any, value: Any) -> None:
 
     parts = key if type(key) is tuple else (key,)
     masks = [k for k in parts if _is_mask(k)]
-    # Of rows with equal labels pandas refuses a value with labels, but not for all rows.
+    # pandas refuses a value with labels for rows with equal labels, unless it is for all rows.
     by_label = isinstance(value, Labelled) and x._labels.index.is_unique
     if len(masks) == 1 and (by_label or (np.ndim(value) == 0 and not isinstance(value, Labelled))):
         (mask,) = masks
@@ -130,7 +130,7 @@ def written(x: Any, how: str, key: Any, value: Any) -> None:
 
 
 def _is_mask(key: Any) -> bool:
-    """Whether a traced condition says of each row whether it is meant."""
+    """Whether a key is a traced boolean for each row."""
     if isinstance(key, Tracer):
         return bool(key.dtype.kind == "b" and key.ndim == 1)
     return isinstance(key, TracedSeries) and _is_mask(key._branches[0])
@@ -143,8 +143,8 @@ def _with(key: Any, mask: Any, flags: np.ndarray) -> Any:
 
 
 def _chosen_between(flags: Any, x: Any, y: Any) -> Any:
-    """The table that is `x` in rows with a flag, and `y` in others; None if these have other
-    labels or dtypes."""
+    """The table with `x` in the rows whose flag is set, and `y` in the others; None if the labels
+    or dtypes of the two differ."""
     x, y = stood_in(x), stood_in(y)
     if _labels_key(x) != _labels_key(y):
         return None
@@ -177,7 +177,7 @@ def _labels_key(x: Any) -> Any:
 
 
 def _plain_key(key: Any) -> Any:
-    """A key whose numbers are guarded."""
+    """A key with plain numbers, which are guarded."""
     if isinstance(key, Labelled) and not is_series(key) and key._branches:
         (values,) = key._branches
         return built(key._labels, turned(key._labels, [_guarded(values)]))

@@ -1,9 +1,9 @@
-"""What stands for pandas' Series and DataFrames while a function is traced.
+"""Proxies of pandas' Series and DataFrames while a function is traced.
 
-It has their labels, and traced values in the place of their numbers. What programs do most with
-them is followed: arithmetic, NumPy's universal functions, choosing columns and entries, sums, means
-and the like, products, and the way out, `.to_numpy()`. Labels are pandas' own, and what is done
-with them pandas does. Everything else is refused by its name.
+They have the labels, and traced values in the place of the numbers. The most common operations are
+traced: arithmetic, NumPy's ufuncs, selection of columns and entries, sums, means and other
+reductions, products, and `.to_numpy()`. Labels are pandas' own objects, and pandas computes with
+them. All other operations are refused, by name.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tapegrad.pandas.labels import At, of_table, places
 
 
 def refused(what: str, fix: str = "") -> UnsupportedError:
-    """The error for what isn't followed."""
+    """The error for an operation that isn't traced."""
     fix = fix or "Take the numbers out first, by x.to_numpy()"
     return refusing(UnsupportedError(f"{what} isn't followed{at_line()}. {fix}"))
 
 
 def made(labels: Labels, branches: Sequence[Any]) -> Labelled:
-    """What stands for a Series or DataFrame."""
+    """A proxy of a Series or DataFrame."""
     kind = dispatch.frame
     if labels.columns is None:
         kind = dispatch.objects if hasattr(branches[0], "entries") else TracedSeries
@@ -50,7 +50,7 @@ def made(labels: Labels, branches: Sequence[Any]) -> Labelled:
 
 
 def stood_in(x: Any) -> Any:
-    """A Series or DataFrame of pandas' as what stands for one; anything else as it is."""
+    """A proxy of a Series or DataFrame of pandas'; anything else unchanged."""
     if not (is_series(x) or is_frame(x)):
         return x
     branches, labels = taken_apart(x)
@@ -58,12 +58,12 @@ def stood_in(x: Any) -> Any:
 
 
 def same_index(x: Any, y: Any) -> bool:
-    """Whether pandas takes two indices for one, whichever of the two it keeps."""
+    """Whether pandas treats two indices as equal, so that either may be kept."""
     return x is y or (x.dtype == y.dtype and list(x.names) == list(y.names) and x.equals(y))
 
 
 def check_index(x: Any, y: Any, what: str) -> None:
-    """An error unless labels are the same."""
+    """Raise an error unless the labels are the same."""
     if not same_index(x, y):
         raise refused(
             f"{what} of Series or DataFrames with different labels",
@@ -75,7 +75,7 @@ def _binary(op: Callable[[Any, Any], Any], turned: bool = False) -> Any:
     @unobserved
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
-            if op in (operator.eq, operator.ne):  # by themselves, Python would say
+            if op in (operator.eq, operator.ne):  # or Python would answer by identity
                 raise refused(f"a {self._kind} that is compared to a {type(other).__name__}")
             return NotImplemented
         return dispatch.labelled(op, (other, self) if turned else (self, other))
@@ -84,8 +84,8 @@ def _binary(op: Callable[[Any, Any], Any], turned: bool = False) -> Any:
 
 
 def _in_place(op: Callable[[Any, Any], Any]) -> Any:
-    """`x += y`: all who hold the table see it. It keeps its labels, and its name. Before pandas 3 a
-    Series keeps its memory, too, which arrays and columns may show."""
+    """`x += y`, which all references to the table see. It keeps its labels and its name. Before
+    pandas 3, a Series also keeps its memory, which arrays and columns may share."""
 
     @unobserved
     def method(self: Any, other: Any) -> Any:
@@ -108,7 +108,7 @@ def _in_place(op: Callable[[Any, Any], Any]) -> Any:
 
 
 def _method(name: str) -> Any:
-    """The operator as a method, which may be told more."""
+    """The operator as a method, with pandas' further parameters."""
 
     @unobserved
     def method(
@@ -143,14 +143,14 @@ def _is_operand(x: Any) -> bool:
 
 
 class Labelled:
-    """The operators and protocols of what stands for a Series or a DataFrame."""
+    """The operators and protocols of proxies of Series and DataFrames."""
 
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 2000.0
-    _answers_first = True  # traced arrays leave NumPy's functions to what is here
+    _answers_first = True  # traced arrays defer NumPy's functions to this class
     _labels_first = True
-    _built: Any  # makes pandas' own, of labels and arrays
-    __pandas_priority__ = 10000  # pandas' own operators ask this first
+    _built: Any  # builds pandas' own object from labels and arrays
+    __pandas_priority__ = 10000  # pandas' own operators defer to this class
 
     def __init__(self, labels: Labels, branches: list[Any]) -> None:
         self._labels, self._branches = labels, branches
@@ -196,8 +196,8 @@ class Labelled:
             return self._numpys(reduced, args[1:], kwargs)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            plain = func(*map(plain_of, args), **plain_of(kwargs))  # an error is NumPy's own
-        if is_series(plain) or is_frame(plain):  # NumPy asks for pandas' own
+            plain = func(*map(plain_of, args), **plain_of(kwargs))  # raises NumPy's own errors
+        if is_series(plain) or is_frame(plain):  # NumPy calls pandas' own method
             if not (args and args[0] is self and hasattr(self, func.__name__)):
                 raise refused(f"np.{func.__name__} of a {self._kind}")
             return getattr(self, func.__name__)(*args[1:], **kwargs)
@@ -222,7 +222,7 @@ class Labelled:
     iat = property(lambda self: At(self, "iat"))
 
     def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
-        """A sum or the like, as NumPy asks an object's own method for it."""
+        """A sum or another reduction, where NumPy calls the object's own method."""
         raise NotImplementedError
 
     @property
@@ -234,7 +234,7 @@ class Labelled:
         return self._labels.index
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return np.asarray(self.to_numpy(), *args, **kwargs)  # a traced array says what is wrong
+        return np.asarray(self.to_numpy(), *args, **kwargs)  # a traced array raises the error
 
     def to_numpy(self, dtype: Any = None, copy: bool = False) -> Any:
         raise NotImplementedError
@@ -276,7 +276,7 @@ class Labelled:
         return self.copy()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_labels", "_branches"):  # of an object that is just being made
+        if name in ("_labels", "_branches"):  # the object isn't initialised yet
             raise AttributeError(name)
         real = getattr(pandas(), self._kind)
         if name.startswith("__") or not hasattr(real, name):
@@ -289,7 +289,7 @@ class Labelled:
         raise refused(f"{self._kind}.{name}")
 
     def __repr__(self) -> str:
-        """pandas' text, of the values that the trace sees."""
+        """pandas' text, of the current values."""
         for x in self._branches:
             if isinstance(x, Tracer):
                 tell(x)
@@ -297,7 +297,7 @@ class Labelled:
 
 
 def plain_of(x: Any) -> Any:
-    """The values that a trace sees, of numbers and tables in lists and dicts, too."""
+    """The current values of proxies and traced numbers, also in lists and dicts."""
     if isinstance(x, Labelled):
         return built(x._labels, turned(x._labels, [*map(plain_of, x._branches)]))
     if isinstance(x, dict):
@@ -308,7 +308,7 @@ def plain_of(x: Any) -> Any:
 
 
 def _as_array(x: Any) -> Any:
-    """An argument of a NumPy function as NumPy makes an array of it."""
+    """An argument of a NumPy function, as the array that NumPy makes of it."""
     x = stood_in(x)
     if isinstance(x, Labelled):
         return x.to_numpy()
@@ -318,7 +318,7 @@ def _as_array(x: Any) -> Any:
 
 
 def _agree(x: Any, y: Any) -> bool:
-    """Whether results are of one kind, with the same numbers but for rounding."""
+    """Whether results are of one kind, and equal up to rounding."""
     if isinstance(x, (list, tuple)):
         alike = type(x) is type(y) and len(x) == len(y)
         return alike and all(map(_agree, x, y))
@@ -330,7 +330,7 @@ def _agree(x: Any, y: Any) -> bool:
     return bool(x.dtype == y.dtype and np.allclose(x, y, rtol=1e-4, atol=1e-8, equal_nan=True))
 
 
-# Operators, where pandas goes to them from NumPy's function
+# Operators that pandas uses for NumPy's functions
 OPERATORS = {
     getattr(np, name): getattr(operator, op)
     for name, op in (
@@ -341,14 +341,14 @@ OPERATORS = {
         *(("bitwise_and", "and_"), ("bitwise_or", "or_"), ("invert", "invert")),
     )
 }
-# Functions for which NumPy asks an object's own method, with other arguments
+# Functions for which NumPy calls the object's own method, with other arguments
 _NAMES = ("sum", "mean", "prod", "max", "min", "std", "var")
 _REDUCTIONS = {getattr(np, n): n for n in _NAMES} | {np.amax: "max", np.amin: "min"}
 _NANS: dict[str, Callable[..., Any]] = {name: getattr(np, f"nan{name}") for name in _NAMES}
 
 
 def reduced(name: str, x: Any, skipna: bool, axis: int | None = None, **given: Any) -> Any:
-    """A sum or the like along an axis. pandas leaves out what is NaN."""
+    """A sum or another reduction along an axis. pandas leaves out NaN."""
     if x.size == 0 and name in ("max", "min"):
         raise refused(f"{name} of an empty Series or DataFrame")
     if x.dtype.kind == "f" and skipna:
@@ -373,12 +373,12 @@ def _reduction(name: str) -> Any:
 
 
 def of_numbers(x: Any) -> Any:
-    """A table without the columns of other things."""
+    """A table with only the numeric columns."""
     return x if x._labels.columns is None else x.select_dtypes(["number", "bool"])
 
 
 class Reductions:
-    """Mixin of sums and the like."""
+    """A mixin with sums and other reductions."""
 
     sum, mean, prod = _reduction("sum"), _reduction("mean"), _reduction("prod")
     max, min, product = _reduction("max"), _reduction("min"), _reduction("prod")
@@ -386,7 +386,7 @@ class Reductions:
 
 
 class TracedSeries(Reductions, Labelled):
-    """What stands for a Series."""
+    """A proxy of a Series."""
 
     __class__ = property(lambda self: pandas().Series)
 
@@ -429,7 +429,7 @@ class TracedSeries(Reductions, Labelled):
         x = self._numbers
         is_whole = is_of_numbers(np.dtype(dtype)) and np.dtype(dtype).kind in "iu"
         if is_whole and x.dtype.kind == "f" and not np.all(np.isfinite(x)):
-            pandas().Series([np.nan]).astype(dtype)  # pandas' own error
+            pandas().Series([np.nan]).astype(dtype)  # raises pandas' own error
         return self._with(x.astype(dtype))
 
     @unobserved
@@ -458,14 +458,14 @@ class TracedSeries(Reductions, Labelled):
         return key in self._labels.index
 
     def __iter__(self) -> Iterator[Any]:
-        """The entries, as numbers of Python's."""
+        """The entries, as Python numbers."""
         return (x.item() for x in self._numbers)
 
     def items(self) -> Iterator[Any]:
         return iter(zip(self._labels.index, self, strict=True))
 
     def _entry(self, how: str, key: Any) -> Any:
-        """An entry, or a few rows, where pandas needn't be asked; else None."""
+        """An entry, or a few rows, where that doesn't need pandas; else None."""
         if how == "loc" and isinstance(at := places(self._labels.index, key), int):
             return self._numbers[at]
         if how == "iloc" and isinstance(key, (int, np.integer)) and not isinstance(key, bool):

@@ -1,4 +1,4 @@
-"""Entries of what stands for pandas' tables, by labels and by places."""
+"""Entries of proxies of pandas' tables, by labels and by positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tapegrad.extending.arrays import dispatch
 
 
 class At:
-    """`x.iloc`, `x.loc`, `x.iat` and `x.at`: entries by their places or labels."""
+    """`x.iloc`, `x.loc`, `x.iat` and `x.at`: entries by their positions or labels."""
 
     def __init__(self, of: Any, how: str) -> None:
         self._of, self._how = of, how
@@ -29,14 +29,15 @@ class At:
 
 
 def of_table(key: Any, x: Any) -> Any:
-    """A key, or what a function of the program's says it is for this table."""
+    """A key; if it is a function of the program's, its result for this table."""
     if type(key) is tuple:
         return tuple([of_table(k, x) for k in key])
     return key(x) if isinstance(key, FunctionType) else key
 
 
 def places(index: Any, key: Any) -> Any:
-    """Where a text or a list of texts is among labels; None where pandas has to say it."""
+    """The positions of a label, or a list of labels, that are texts; None where pandas has to find
+    them."""
     texts = key if type(key) is list else [key]
     if not texts or any(type(k) is not str for k in texts) or index.nlevels > 1:
         return None

@@ -1,16 +1,16 @@
-"""What pandas does with a table's entries, whatever numbers these are.
+"""Rearrangements of a table's entries by pandas, found without regard to the numbers in them.
 
 pandas' own method runs on tables that have the *numbers* of entries, 1st, 2nd, ..., in the place of
-traced values. Where each entry of the result came from can be read off, and the traced values are
-taken from there:
+traced values. The result shows where each of its entries came from, and the traced values are taken
+from there:
 
     x.sort_index()   with x = [a, b], 20 and 10 their labels
     [#0, #1].sort_index() = [#1, #0]   -->   x[[1, 0]]
 
-That holds for what only moves entries. Whether a method does is found by running it several times,
-with numbers that rise, that fall, and that are 0, infinite or NaN: all must say the same. One that
-looks at integers, at which entries are NaN, or at the order of entries, is run with these as they
-are, and they are guarded. One that computes is refused.
+That holds for methods that only move entries. To find out whether a method does, it is run several
+times, with numbers that rise, that fall, and that are 0, infinite or NaN: all results must agree. A
+method that depends on integers, on which entries are NaN, or on the order of entries, is run with
+these as they are, and they are guarded. A method that computes is refused.
 """
 
 from __future__ import annotations
@@ -40,22 +40,21 @@ from tapegrad.pandas.dataframes import made_of_columns
 from tapegrad.pandas.labelled import Labelled, made
 from tapegrad.pandas.table_rows import Objects
 
-WAYS = 14  # numbers that rise, that fall, and special ones
-_SCALES = (0.7390851332, -0.5671432904)  # whose multiples are in nobody's data
+WAYS = 14  # runs: numbers that rise, that fall, and special ones
+_SCALES = (0.7390851332, -0.5671432904)  # multiples of these occur in no real data
 
 
 class Looks(Exception):
-    """A result depends on what the numbers are."""
+    """A result depends on the values of the numbers."""
 
 
 class Source:
-    """Traced values in the place of which are the numbers of entries, from `first` on; `how`:
+    """Traced values that are replaced by the numbers of entries, from `first` on. `how` is one of:
 
-    - `numbered`: all of them
-    - `plain`: none, as the values count themselves; they are guarded
-    - `present`: those that aren't NaN; which are is guarded
-    - `finite`: the same, where no number is infinite; `infinite`: what is infinite is as it is
-    - `ordered`: the numbers of one column, `at`, are in the order of its values, which is guarded
+    - `numbered`: all are replaced - `plain`: none is; the values are used and guarded - `present`:
+    all but NaN are replaced; the places of NaN are guarded - `finite`: the same, if no number is
+    infinite; `infinite`: infinite numbers aren't replaced, either - `ordered`: the numbers of one
+    column, `at`, have the order of its values, which is guarded
     """
 
     def __init__(self, given: Any, first: int, proven: bool) -> None:
@@ -75,7 +74,7 @@ class Source:
         return bool(self.x.dtype.kind == "f")
 
     def numbers(self, way: int) -> Any:
-        """What pandas gets."""
+        """The numbers that pandas gets in a way."""
         x, seen = self.x, np.asarray(self.x._concrete)
         if self.how == "plain":
             return seen.copy()
@@ -85,7 +84,7 @@ class Source:
         if self.how == "ordered":
             rank = np.argsort(np.argsort(seen[self.column]))
             rising = _rising(rank, self.first + self.at, way)
-            if way == 2:  # what asks for infinite numbers is told of them
+            if way == 2:  # tests for infinite numbers find them
                 infinite = np.isinf(seen[self.column])
                 rising = np.where(infinite, seen[self.column], rising)
             found[self.column] = rising
@@ -97,17 +96,18 @@ class Source:
 
     @property
     def column(self) -> Any:
-        """Which entries are in order."""
+        """The index of the entries that are ordered."""
         return (slice(None), self.at) if self.x.ndim > 1 else slice(None)
 
     def may_be_ordered(self) -> bool:
-        """Whether no two values of a column are the same: else nothing tells them apart."""
+        """Whether the values of a column are all different: equal ones have no order to
+        preserve."""
         seen = np.asarray(self.x._concrete)[self.column]
         seen = seen[~np.isnan(seen)]
         return len(np.unique(seen)) == len(seen)
 
     def guard(self) -> None:
-        """What a result took for granted."""
+        """Guard the assumptions of a result."""
         x = self.x
         if self.how == "plain":
             x._guarded_array()
@@ -126,7 +126,7 @@ def numbers_of(ids: np.ndarray, way: int, dtype: Any, how: str) -> np.ndarray:
     """The numbers of entries in one of the ways."""
     digit = _digit(ids, way)
     if dtype.kind in "iu":
-        top = min(np.iinfo(dtype).max // 2, 2**50)  # as a float, too
+        top = min(np.iinfo(dtype).max // 2, 2**50)  # exact as a float, too
         special = np.array([0, 1, top, 3])
         return (top - 7 - ids, top + 7 + ids)[way] if way < 2 else special[digit]
     special = np.array([0.0, np.inf, -np.inf, np.nan if how == "numbered" else -1.0])
@@ -136,8 +136,8 @@ def numbers_of(ids: np.ndarray, way: int, dtype: Any, how: str) -> np.ndarray:
 
 
 def _digit(ids: np.ndarray, way: int) -> np.ndarray:
-    """Which of four special numbers an entry is. Any two entries are different ones in some way, by
-    the digits of their numbers; many entries differ by chance."""
+    """The index of one of four special numbers for each entry. Any two entries differ in some way,
+    by the digits of their numbers; if there are many entries, they differ by chance."""
     k = (way - 2) // 4
     few = ids // 4**k
     many = ids * (1, 2654435761, 40503)[k] >> (0, 7, 5)[k]
@@ -146,15 +146,15 @@ def _digit(ids: np.ndarray, way: int) -> np.ndarray:
 
 
 def _rising(rank: np.ndarray, column: int, way: int) -> np.ndarray:
-    """Numbers in the order of ranks, and in none with other columns or plain numbers: once they are
-    above, once below these."""
+    """Numbers in the order of `rank`, with no fixed order relative to other columns or plain
+    numbers: they are above these once, and below them once."""
     if way < 2:
         return (rank - 0.25) + (-1) ** way * 2.0**21 * (column + 1)
     return (rank - (way % 6) * len(rank) / 6) * (0.7 + way)
 
 
 class Entries:
-    """Traced values and what stands for them while pandas works, in one `way` at a time."""
+    """Traced values and the numbers that replace them while pandas runs, in one `way` at a time."""
 
     def __init__(self, proven: bool = False, first: int = 0) -> None:
         self.sources: list[Source] = []
@@ -162,7 +162,7 @@ class Entries:
         self._known: dict[int, Any] = {}
 
     def numbered(self, x: Any) -> Any:
-        """What pandas gets in the place of a traced value."""
+        """The numbers that pandas gets in the place of a traced value."""
         source = self._known.get(id(x))
         if source is None:
             source = self._known[id(x)] = Source(x, self.count, self.proven)
@@ -176,7 +176,7 @@ class Entries:
         return found.item() if x._weak else found[()]
 
     def of(self, x: Any) -> Any:
-        """The same of what holds traced values: tables, lists, dicts."""
+        """The same for containers of traced values: tables, lists, dicts."""
         if isinstance(x, Labelled):
             return self.table(x)
         if isinstance(x, Tracer):
@@ -203,7 +203,7 @@ class Entries:
         return built(x._labels, [b.T for b in found] if whole else found)
 
     def called(self, way: int, f: Callable[..., Any], given: Sequence[Any]) -> Any:
-        """What pandas' `f(*given)` is of what stands for them in a way."""
+        """The result of pandas' `f(*given)` in a way, with the numbers of entries."""
         self.way = way
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -211,7 +211,7 @@ class Entries:
 
 
 class Reading:
-    """Reads off, from what pandas made in several ways, where entries came from."""
+    """Determines where entries came from, given pandas' results in several ways."""
 
     def __init__(self, sources: Sequence[Source], ways: Sequence[int]) -> None:
         self.sources = [s for s in sources if s.size]
@@ -225,7 +225,7 @@ class Reading:
         self.sorted = self.numbers[0][self.order]
 
     def read(self, found: Sequence[Any]) -> Any:
-        """What the results of all ways stand for."""
+        """The traced result, given the results of all ways."""
         x = found[0]
         if any(type(y) is not type(x) for y in found) and not hasattr(x, "_fields"):
             raise Looks
@@ -298,7 +298,8 @@ class Reading:
                 raise Looks
 
     def _numbers(self, found: Sequence[np.ndarray], mixed: bool = True) -> Any:
-        """Traced values, or a plain array if none are; None unless `mixed` if only some are."""
+        """Traced values, or a plain array if none is traced; if only some are, None unless
+        `mixed`."""
         x = found[0]
         if any(y.shape != x.shape or y.dtype != x.dtype for y in found):
             raise Looks
@@ -311,7 +312,7 @@ class Reading:
         if not x.size:
             return np.zeros(x.shape, self._dtype_of_none(x.dtype))
         if any(s.how == "infinite" for s in self.sources) and np.any(np.isinf(values[0])):
-            raise Looks  # which of them isn't known
+            raise Looks  # it is unknown which of them
         if constant.all():
             return x if mixed else None
         if constant.any() and not mixed:
@@ -327,7 +328,7 @@ class Reading:
         return self._taken(ids, constant, x)
 
     def _dtype_of_none(self, dtype: Any) -> Any:
-        """The dtype of no entries, of which pandas has said this."""
+        """The dtype of an empty result; `dtype` is that of pandas' result."""
         dtypes = {s.x.dtype for s in self.sources}
         if all(s.is_itself for s in self.sources):
             return dtype
@@ -336,7 +337,7 @@ class Reading:
         return dtypes.pop()
 
     def _shares(self, x: np.ndarray) -> bool:
-        """Whether pandas has made a view, and no copy."""
+        """Whether pandas has made a view, not a copy."""
         return any(np.may_share_memory(x, y) for s in self.sources for y in s.shown)
 
     def _ids(self, numbers: np.ndarray) -> np.ndarray:
@@ -344,7 +345,7 @@ class Reading:
         return self.order[at] if len(self.order) else np.zeros(0, int)
 
     def _taken(self, ids: np.ndarray, constant: np.ndarray, like: np.ndarray) -> Any:
-        """The entries `ids` in the places that aren't constant."""
+        """The entries `ids` at the places that aren't constant."""
         owner = np.searchsorted(self.starts, ids, side="right") - 1
         touched = np.unique(owner)
         substituted = {self.sources[k].x.dtype for k in touched if not self.sources[k].is_itself}
@@ -373,7 +374,7 @@ class Reading:
 
 
 def _step(places: np.ndarray) -> Any:
-    """A slice for places that are equally far apart."""
+    """A slice for equally spaced positions; other positions unchanged."""
     steps = np.diff(places)
     if len(steps) and steps[0] > 0 and np.all(steps == steps[0]):
         return slice(int(places[0]), int(places[-1]) + 1, int(steps[0]))
@@ -400,8 +401,8 @@ def _is_traced(x: Any) -> bool:
 
 
 def moved(f: Callable[..., Any], *given: Any, proven: bool = False) -> Any:
-    """What pandas' `f(*given)` is of tables with traced values; `Looks` if it computes with these.
-    That it doesn't may be `proven`."""
+    """The result of pandas' `f(*given)` for tables with traced values; raises `Looks` if it
+    computes with them. `proven` tells that it is known not to."""
     ways = range(2 if proven else WAYS)
     entries = Entries(proven)
     entries.of(list(given))
@@ -414,7 +415,8 @@ def moved(f: Callable[..., Any], *given: Any, proven: bool = False) -> Any:
 
 
 def supposed(sources: Sequence[Source], result: Callable[[], Any]) -> Any:
-    """The first result that there is as more and more is taken for granted, which is guarded."""
+    """The first result that succeeds, under more and more assumptions. The assumptions of that are
+    guarded."""
     failed: Exception = Looks()
     for _ in assumptions(sources):
         try:
@@ -436,7 +438,7 @@ def drawn(x: Any) -> Any:
 
 
 def assumptions(sources: Sequence[Source]) -> Iterator[None]:
-    """What may be taken for granted of the values, little first."""
+    """Set the sources' assumptions about their values, the weakest first."""
     yield
     looked_at = [s for s in sources if not s.is_float and s.how == "numbered"]
     floats = [s for s in sources if s.is_float]

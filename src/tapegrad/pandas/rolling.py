@@ -1,5 +1,5 @@
-"""Methods of Series and DataFrames that compute with their rows in order: differences, windows that
-move along, values where a condition holds. They are in terms of NumPy's functions."""
+"""Methods of Series and DataFrames that compute with their rows in order: differences, moving
+windows, values where a condition holds. They are written in terms of NumPy's functions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tapegrad.pandas.skipping import (
 
 
 def method_of(x: Any, name: str) -> Any:
-    """The method of this name of what stands for a Series or DataFrame; None if there is none."""
+    """The method of this name of a proxy of a Series or DataFrame; None if there is none."""
     if name in APPLYING:
         return functools.partial(applied, x, name)
     if name in _OF_FRAMES and x._labels.columns is not None:
@@ -94,7 +94,7 @@ def _reduced_by_column(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
 _REDUCED = frozenset(["count", "kurt", "kurtosis", "median", "quantile", "sem", "skew"])
 _OF_ANY = frozenset(["pipe", "groupby", "resample", "expanding", "eval", "query", "describe"])
 _BY_COLUMN = frozenset(["clip", "cummax", "cummin", "cumprod", "cumsum", "diff", "fillna"])
-_OF_FLOATS = frozenset(["corr", "cov", "ewm", "rolling"])  # whatever dtypes columns have
+_OF_FLOATS = frozenset(["corr", "cov", "ewm", "rolling"])  # whatever the columns' dtypes
 _BY_COLUMN |= {"interpolate", "isna", "isnull", "notna", "notnull", "pct_change", "rank", "round"}
 
 
@@ -166,7 +166,7 @@ def mask(x: Any, cond: Any, other: Any = np.nan) -> Any:
 
 
 def _beside(x: Any, y: Any) -> Any:
-    """The numbers of `y` that meet those of `x`, with the same labels."""
+    """The numbers of `y`, if its labels are those of `x`."""
     y = stood_in(y)
     if not isinstance(y, Labelled):
         return y
@@ -176,7 +176,7 @@ def _beside(x: Any, y: Any) -> Any:
 
 
 def _bound_of(x: Any, y: Any, none: float) -> Any:
-    """Numbers that bound those of `x`, one by one; what is NaN doesn't."""
+    """Bounds of the numbers of `x`, one for each; `none` in the place of NaN."""
     y = _beside(x, y) if np.ndim(y) or isinstance(y, Labelled) else y
     if np.ndim(y) and np.shape(y) != np.shape(_values(x)):
         raise refused(f"{x._kind}.clip by numbers of another shape")
@@ -189,7 +189,7 @@ def clip(x: Any, lower: Any = None, upper: Any = None) -> Any:
     lower, upper = _bound_of(x, lower, -np.inf), _bound_of(x, upper, np.inf)
     if (
         lower is not None and upper is not None and not (np.ndim(lower) or np.ndim(upper))
-    ):  # pandas puts these in order, and NumPy doesn't
+    ):  # pandas sorts these bounds, NumPy doesn't
         if isinstance(lower, Tracer) or isinstance(upper, Tracer):
             lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
         elif upper < lower:
@@ -205,7 +205,7 @@ def between(x: Any, left: Any, right: Any, inclusive: str = "both") -> Any:
 
 @unobserved
 def describe(x: Any, percentiles: Any = None, **kwargs: Any) -> Any:
-    """Summaries of each column, in the rows that pandas has, and held against its own."""
+    """Summaries of each column, in pandas' rows, checked against pandas' own."""
     plain = plain_of(x).describe(percentiles, **kwargs)
     at = [float(n[:-1]) / 100 for n in plain.index[4:-1]]
 
@@ -245,7 +245,7 @@ def item(x: Any) -> Any:
 
 
 class Windows:
-    """Sums and the like of the rows that are in a window, for each place of its last row."""
+    """Sums and other reductions of the rows in a window, for each position of its last row."""
 
     def __init__(self, x: Any, length: int) -> None:
         self._x, self._length = x, length
@@ -294,7 +294,7 @@ class Windows:
         return self._of_two(other, "corr", found)
 
     def _of_two(self, other: Any, name: str, f: Callable[..., Any]) -> Any:
-        """`f` of how far the numbers of two Series are from the mean of each window."""
+        """`f` of the deviations of the numbers of two Series from the mean of each window."""
         x, y = self._x, stood_in(other)
         if not (isinstance(x, TracedSeries) and isinstance(y, TracedSeries)):
             raise refused(f"{x._kind}.rolling(...).{name} of a {type(other).__name__}")
@@ -309,7 +309,8 @@ class Windows:
 
 
 def _where_all(f: Callable[..., Any], *rows: Any) -> Any:
-    """`f` of windows in which all is there; NaN of others, which have no slopes."""
+    """`f` of the windows without NaN; NaN for the others, with derivative 0: these are filled with
+    other numbers first, so that no NaN enters the derivatives."""
     each: list[Any] = [np.any(np.isnan(r), axis=-1) for r in rows]
     missing = functools.reduce(np.logical_or, each)
     filled = np.arange(1.0 * rows[0].shape[-1])
@@ -327,13 +328,15 @@ _rolling = grouping("rolling")
 
 
 class Weighted:
-    """Means of all rows up to each one, whose weights decay by a factor from row to row."""
+    """Means of all rows up to each one, whose weights decay by a constant factor from row to
+    row."""
 
     def __init__(self, x: Any, factor: Any, adjust: bool, least: int) -> None:
         self._x, self._factor, self._adjust, self._least = x, factor, adjust, max(least, 1)
 
     def _of_columns(self, f: Callable[[Any, Any], Any], least: int) -> Any:
-        """`f(weights, numbers)` of each column, in rows up to which enough numbers are there."""
+        """`f(weights, numbers)` of each column, for the rows up to which there are enough
+        numbers."""
         values = floats(self._x, "ewm")
         values = np.where(np.isinf(values), np.nan, values)  # as pandas does
         least, at = max(least, self._least), present(values)
@@ -353,7 +356,7 @@ class Weighted:
         return like(self._x, np.stack(columns, axis=1))
 
     def _weights(self, at: np.ndarray) -> Any:
-        """How much of each row is in the mean of each."""
+        """The weight of each row in the mean of each row."""
         n, first, factor = len(at), int(np.argmax(at)), self._factor
         age = np.arange(n)[:, None] - np.arange(n)
         weights = np.where((age >= 0) & at, factor ** np.maximum(age, 0.0), 0.0)[first:]
@@ -382,12 +385,12 @@ class Weighted:
 
 
 def _variance(weights: Any, values: Any) -> Any:
-    """Variances by weights that sum to one, without bias."""
+    """Unbiased variances, by weights that sum to one."""
     apart = values - (weights @ values)[:, None]
     return np.sum(weights * apart**2, axis=1) / (1.0 - np.sum(weights**2, axis=1))
 
 
-MOST_ROWS = 2000  # of which each has weights of its own
+MOST_ROWS = 2000  # each has weights of its own
 
 
 @unobserved

@@ -1,5 +1,6 @@
-"""Methods of Series and DataFrames that leave out what is NaN: running sums, ranks, quantiles,
-correlations. Which numbers are NaN is guarded, where any is; what is there is computed with."""
+"""Methods of Series and DataFrames that leave out NaN: running sums, ranks, quantiles,
+correlations. The places of NaN are guarded, where there are any; the other numbers are computed
+with."""
 
 from __future__ import annotations
 
@@ -22,25 +23,25 @@ from tapegrad.pandas.labelled import (
 
 
 def like(x: Any, values: Any) -> Any:
-    """With the same labels."""
+    """`values` with the labels of `x`."""
     if isinstance(x, TracedSeries):
         return x._with(values)
     return x._like(x._labels.index, x._labels.columns, values)
 
 
 def of_columns(x: Any, values: Any) -> Any:
-    """One number for each column, or that of a Series."""
+    """One number for each column of a DataFrame, or the number of a Series."""
     return values if isinstance(x, TracedSeries) else made(Labels(x._labels.columns), [values])
 
 
 def check_numbers(x: Any, name: str) -> None:
-    """An error where anything is NaN, which pandas leaves out here."""
+    """Raise an error if anything is NaN, which pandas leaves out here."""
     if present(x.to_numpy()) is not None:
         raise refused(f"{x._kind}.{name} of what is NaN")
 
 
 def floats(x: Any, name: str) -> Any:
-    """The numbers, with which pandas computes in double precision."""
+    """The numbers in double precision, in which pandas computes."""
     values = x.to_numpy()
     if values.dtype == np.float32:
         return values.astype(np.float64)
@@ -50,7 +51,7 @@ def floats(x: Any, name: str) -> Any:
 
 
 def present(values: Any) -> np.ndarray | None:
-    """Which numbers aren't NaN, which is guarded; None where all are."""
+    """A guarded mask of the numbers that aren't NaN; None if all aren't."""
     if values.dtype.kind != "f":
         return None
     missing: Any = np.isnan(values)
@@ -61,7 +62,7 @@ def present(values: Any) -> np.ndarray | None:
 
 
 def in_places(values: Any, at: np.ndarray | None, f: Callable[..., Any], dtype: Any = None) -> Any:
-    """`f` of the numbers of each column that are there, in their places; NaN in the others."""
+    """`f` of the numbers of each column that aren't NaN, at their places; NaN at the others."""
     if values.ndim > 1:
         columns = [(values[:, k], None if at is None else at[:, k]) for k in range(len(values.T))]
         return np.stack([in_places(*c, f, dtype) for c in columns], axis=1)
@@ -73,7 +74,7 @@ def in_places(values: Any, at: np.ndarray | None, f: Callable[..., Any], dtype: 
 
 
 def _of_present(values: Any, at: np.ndarray | None, f: Callable[..., Any], none: Any) -> Any:
-    """`f` of the numbers of each column that are there; `none` if there is none."""
+    """`f` of the numbers of each column that aren't NaN; `none` if there are none."""
     if at is None:
         return f(values)
     if values.ndim > 1:
@@ -112,7 +113,7 @@ def cumulative(name: str) -> Any:
 
 @unobserved
 def rank(x: Any, *, method: str = "average", ascending: bool = True, pct: bool = False) -> Any:
-    """Places in the order of values, from 1 on: piecewise constant."""
+    """Ranks of the values, from 1 on: piecewise constant."""
 
     def ranks(values: Any) -> Any:
         values = values if ascending else -values
@@ -123,7 +124,7 @@ def rank(x: Any, *, method: str = "average", ascending: bool = True, pct: bool =
         count = len(values)
         if method == "first":
             found[method] = np.argsort(np.argsort(values, kind="stable")) + 1.0
-        elif method == "dense":  # each number counts once
+        elif method == "dense":  # equal numbers count once
             steps: Any = np.cumsum(np.concatenate([np.ones(1), ordered[1:] > ordered[:-1]]))
             found[method], count = steps[before.astype(int) - 1], steps[-1]
         return found[method] / count if pct else found[method]
@@ -156,7 +157,7 @@ def _moment(name: str) -> Any:
                 return np.std(values, axis=0, ddof=1) / np.sqrt(n)
             apart = values - np.mean(values, axis=0)
             square: Any = np.sum(apart**2, axis=0)
-            if bool(np.any(square < 1e-13)):  # where pandas says that it is none
+            if bool(np.any(square < 1e-13)):  # where pandas takes it as 0
                 raise refused(f"{x._kind}.{name} of numbers that are almost the same")
             if name == "skew":
                 third = np.sum(apart**3, axis=0)
@@ -178,7 +179,7 @@ def quantile(x: Any, q: Any = 0.5) -> Any:
     values = floats(x, "quantile")
     none = np.full(np.shape(q), np.nan)[()]
     found = _of_present(values, present(values), lambda v: np.quantile(v, q, axis=0), none)
-    if x.to_numpy().dtype == np.float32:  # what it comes to is float32 if any number is NaN
+    if x.to_numpy().dtype == np.float32:  # the result is float32 if any number is NaN
         found = found.astype(np.asarray(plain_of(x).quantile(plain_of(q))).dtype)
     if not np.ndim(q):
         if isinstance(x, TracedSeries):
@@ -241,7 +242,7 @@ _NUMPYS: dict[str, Any] = {"cov": np.cov, "corr": np.corrcoef}
 
 
 def _of_two(name: str, x: Any, y: Any) -> Any:
-    """The covariance or correlation where both are there."""
+    """The covariance or correlation of the rows where neither is NaN."""
     found = [at for at in (present(x), present(y)) if at is not None]
     if found:
         at = np.flatnonzero(np.logical_and.reduce(found))
@@ -253,7 +254,8 @@ def _of_two(name: str, x: Any, y: Any) -> Any:
 
 @unobserved
 def interpolate(x: Any, method: str = "linear") -> Any:
-    """Lines between what is there; after the last of it, the last."""
+    """Linear interpolation between the numbers that aren't NaN; after the last of these, the
+    last."""
     values = x.to_numpy()
     if method != "linear" or values.dtype.kind != "f":
         raise refused(f"{x._kind}.interpolate by {method}, or of {values.dtype}")
@@ -278,8 +280,8 @@ def interpolate(x: Any, method: str = "linear") -> Any:
 
 
 def place_of(name: str) -> Any:
-    """The method of this name of DataFrames, `idxmax` or `idxmin`: where the extreme numbers are is
-    guarded, and their labels pandas says."""
+    """The DataFrame method of this name, `idxmax` or `idxmin`. The positions of the extreme numbers
+    are guarded, and pandas returns their labels."""
 
     @unobserved
     def method(x: Any, axis: Any = 0, skipna: bool = True) -> Any:

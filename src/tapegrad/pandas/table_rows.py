@@ -1,5 +1,5 @@
-"""What stands for a Series of objects, some of which are traced numbers: a row of a table that has
-texts, too. pandas moves its entries, as it does those of others; it isn't computed with."""
+"""A proxy of a Series of objects, some of which are traced numbers: a row of a table that also has
+texts. pandas moves its entries like those of other tables; it can't be computed with."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tapegrad.pandas.labels import places
 
 
 class Objects(Column):
-    """The entries."""
+    """The entries of such a Series."""
 
     def __init__(self, entries: Sequence[Any]) -> None:
         self.entries = list(entries)
 
     @property
     def series(self) -> Any:
-        """What the trace sees."""
+        """pandas' Series of the current values."""
         return pandas().Series(plain_of(self.entries), dtype=object)
 
     @property
@@ -32,7 +32,7 @@ class Objects(Column):
 
 
 class TracedObjects(TracedSeries):
-    """What stands for the Series."""
+    """A proxy of such a Series."""
 
     dtype = property(lambda self: np.dtype(object))
 
