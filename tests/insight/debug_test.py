@@ -79,6 +79,19 @@ def test_what_rules_mask_is_no_finding():
     np.testing.assert_allclose(slope, [0, 0.5, 0.25])
 
 
+def test_what_a_rule_makes_not_finite_is_found_where_it_is_made():
+    def f(x):
+        size, axes = np.linalg.eigh(x)
+        return axes[0, 1] + np.sum(size)
+
+    finding = found(f, 96 * np.eye(3))
+    assert finding.is_cotangent and finding.call.reason == "cotangent via eigh"
+    assert all(np.isfinite(x).all() or x.shape == () for x in finding.operands)  # the rule's NaN
+    assert any(np.array_equal(x, [96, 96, 96]) for _, x in finding.read)
+    assert "the rule read what eigh gave: float64 of the shape (3,), from 96 to 96" in str(finding)
+    assert "size, axes = np.linalg.eigh(x)" in str(finding)
+
+
 def test_what_is_kept_for_derivatives_may_be_unset():
     def f(x):
         s = x[0]

@@ -31,7 +31,8 @@ class Finding:
 
     `value` and `operands` are numbers, and arrays that can't be written to; `call` is the line of
     the `tape`, and `src` that of the program. `rounds` says in which round of which loops, the
-    outermost first. `is_cotangent` tells whether it belongs to the reverse half.
+    outermost first. `is_cotangent` tells whether it belongs to the reverse half. Of a value that a
+    derivative's rule makes on the way, `read` are the values from elsewhere that the rule read.
     """
 
     call: Call
@@ -39,6 +40,7 @@ class Finding:
     value: Any
     operands: tuple[Any, ...]
     rounds: Rounds
+    read: tuple[tuple[Call, Any], ...] = ()
 
     @property
     def src(self) -> Source | None:
@@ -86,7 +88,9 @@ class Finding:
     def __str__(self) -> str:
         what = "a cotangent" if self.is_cotangent else "a value"
         where = f" at {self.src}: `{self.src.text}`" if self.src is not None else ""
-        rows = [f"{self.call.primitive.name} gave {what}, {_summary(self.value)}{where}"]
+        inside = f" in a derivative's rule ({self.call.reason})" if self.read else ""
+        name = self.call.primitive.name
+        rows = [f"{name}{inside} gave {what}, {_summary(self.value)}{where}"]
         rows += [
             f"  in round {number}" + (f" of the loop at {src}" if src is not None else "")
             for src, number in reversed(self.rounds)
@@ -97,6 +101,10 @@ class Finding:
             f"  {x}: {_summary(value)}"
             for x, value in zip(self.call.operands, self.operands, strict=True)
             if isinstance(x, Var)
+        ]
+        rows += [
+            f"  the rule read what {call.primitive.name} gave: {_summary(value)}"
+            for call, value in self.read
         ]
         return "\n".join(rows)
 
@@ -162,9 +170,45 @@ class Watch:
             for out, x in zip(call.outs, map(_alone, outs), strict=True):
                 env[out] = x
                 if self.every or (_is_new(call) and out not in inner):
+                    if inner and not self.every and _bad(x):
+                        self._show_cause(call, tape, env, rounds, inner)
                     self.hook(Finding(call, tape, _shown(x), tuple(map(_shown, xs)), rounds))
                 check(out)
         return [value_of(x) for x in tape.outputs]
+
+    def _show_cause(
+        self, call: Call, tape: Tape, env: dict[Var, Any], rounds: Rounds, inner: set[Operand]
+    ) -> None:
+        """Show the first value inside of a rule that isn't finite, and that a call's value, which
+        isn't either, is made of. What the rule masks doesn't get that far."""
+        made: dict[Operand, Call] = {
+            out: each for each in tape.calls for out in each.outs if out in env
+        }
+
+        def lead_to(given: Call, goes_on: Callable[[Any], bool]) -> set[Operand]:
+            behind, seen = list(given.operands), set[Operand]()
+            while behind:
+                x = behind.pop()
+                if x in made and x not in seen:
+                    seen.add(x)
+                    behind += made[x].operands if goes_on(x) else ()
+            return seen
+
+        def is_bad(x: Any) -> bool:
+            return _bad(env[x]) > 0 and (x in inner or not _is_new(made[x]))
+
+        def is_of_rule(x: Any) -> bool:
+            return (made[x].reason, made[x].src) == (root.reason, root.src)
+
+        bad = lead_to(call, is_bad)
+        first: Any = next((x for x in made if x in bad and is_bad(x) and _is_new(made[x])), None)
+        if first is None:
+            return
+        root = made[first]
+        behind = lead_to(root, is_of_rule)
+        read = [(made[x], _shown(env[x])) for x in env if x in behind and not is_of_rule(x)]
+        xs = tuple(_shown(x.value if isinstance(x, Literal) else env[x]) for x in root.operands)
+        self.hook(Finding(root, tape, _shown(env[first]), xs, rounds, tuple(read)))
 
     def _computed(self, call: Call, xs: Sequence[Any], rounds: Rounds, own: set[Var]) -> Any:
         primitive: Any = call.primitive
