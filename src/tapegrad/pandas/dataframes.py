@@ -391,7 +391,7 @@ def _product(x: Any, y: Any) -> Any:
             return made(Labels(rows, columns), [found])
         kept = rows if rows is not None else columns
         return found if kept is None else made(Labels(kept), [found])
-    if rows is not None:  # with an array, whose axis is numbered
+    if rows is not None:  # y is an array: its columns are numbered
         if np.ndim(b) == 1:
             return made(Labels(rows), [found])
         return made(Labels(rows, pandas().RangeIndex(b.shape[1])), [found])

@@ -107,7 +107,7 @@ class Translator:
         self.constants, self.helpers = constants, helpers
         self.known: dict[str, Value] = {}
         self.uses = Counter(x.id for x in ast.walk(tree) if isinstance(x, ast.Name))
-        self.declared: list[str] = []  # at the top: variables that several blocks use
+        self.declared: list[str] = []  # at the top: variables of several blocks
         self.lines: list[str] = []
         self.depth = 1
         inputs = {id(p) for p in kernel.parameters if getattr(p, "role", "") == "input"}

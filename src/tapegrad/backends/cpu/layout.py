@@ -106,7 +106,7 @@ def _content(place: int, size: int) -> bytes:
     address that fails, where reading them from Python would crash."""
     import ctypes
 
-    if place < 4096 or place % 8:  # a number, or null
+    if place < 4096 or place % 8:  # not a pointer
         return b""
     if os.name != "posix":
         return ctypes.string_at(place, size)

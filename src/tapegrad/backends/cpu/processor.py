@@ -14,8 +14,8 @@ _PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping",
 
 @cache
 def processor_key() -> str:
-    """What machine code depends on: the versions of LLVM and libmvec's presence, and the
-    processor."""
+    """The version of LLVM, the processor, and whether libmvec is there: all that machine code
+    depends on."""
     import llvmlite
 
     processor = _processor() or _processor_by_llvm()

@@ -199,7 +199,8 @@ def _uses(tree: ast.FunctionDef) -> dict[str, _Use]:
 
 
 def _array_of(x: ast.expr) -> ast.expr:
-    """The array that an argument is, or is a part or the transpose of."""
+    """The array of an argument: the argument itself, or the array that it is a part or the
+    transpose of."""
     while True:
         if isinstance(x, ast.Attribute):
             x = x.value

@@ -22,7 +22,7 @@ FUNCTIONS = {
     "divide": np.true_divide,
     "mod": np.mod,
     "sqrt": np.sqrt,
-}  # for zero, in operators of numbers
+}  # called where Python's operators would raise, as for zero divisors
 
 
 def kinds_of(call: Call) -> set[np.dtype]:

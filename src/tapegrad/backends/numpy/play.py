@@ -68,7 +68,7 @@ class Script:
         known = [guard for guard in tape.guards if isinstance(guard.operand, Literal)]
         known += [guard for var in tape.inputs for guard in guards.get(var.id, ())]
         self.first = [(self._slot(guard.operand), guard) for guard in known]
-        self.calls: list[Call] = []  # those of the steps
+        self.calls: list[Call] = []  # the calls of the steps
         self.steps: list[tuple[Callable[..., Any], Callable[..., Any], int, _Rest | None]] = []
         slots = self.slots
         for position, call in enumerate(tape.calls):

@@ -50,8 +50,8 @@ class Kernel:
         return last.extent if isinstance(last, Index) else 0
 
     def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
-        """How parameter k is passed: ("scalar", "array" or "chunk", shape, dtype). The number of
-        chunks is in Python's code."""
+        """How parameter k is passed: ("scalar", "array" or "chunk", shape, dtype). Python passes
+        the number of chunks as the last argument."""
         p = self.parameters[k]
         if isinstance(p, Index):
             return "chunk", (), np.dtype(np.int64)

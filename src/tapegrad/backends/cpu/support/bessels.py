@@ -13,7 +13,7 @@ from typing import Any
 from tapegrad.backends.cpu.support.composed import INFINITY, composed
 from tapegrad.backends.cpu.support.scalars import copysign, exp, log, sqrt, where
 
-LOG_2 = 0.6931471805599453  # half of the least number is 0: SciPy has infinities and NaN there
+LOG_2 = 0.6931471805599453  # log(x / 2) + LOG_2 is SciPy's log(x): it underflows for the least x
 
 # ---- of the first kind
 
@@ -85,7 +85,7 @@ def _bessel_i1_near(x: Any) -> Any:
     even = (even * v + 0.0026041666666666574) * v + 0.5000000000000001  # half of the least isn't 0
     odd = (odd * v + 5.42534722222271e-05) * v + 0.06250000000000001
     low = odd * w + even
-    return x * low + 0.0  # nor is it -0.0 for -0.0
+    return x * low + 0.0  # -0.0 becomes 0.0
 
 
 @composed
@@ -123,7 +123,7 @@ def bessel_i1e(x: Any) -> Any:
     return where(abs(x) <= 8.0, _bessel_i1_near(x) * exp(-abs(x)), _bessel_i1_far(x))
 
 
-# ---- of the second kind, of positive numbers: the logarithm is NaN of others
+# ---- of the second kind, for positive numbers: the logarithm is NaN for others
 
 
 @composed

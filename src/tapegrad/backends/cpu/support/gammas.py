@@ -15,9 +15,7 @@ from tapegrad.backends.cpu.support.scalars import exp, floor, log, minimum, powe
 
 PI = 3.141592653589793
 LOG_PI = 1.1447298858494002
-INVERTIBLE = (
-    5.562684646268004e-309  # of smaller numbers, for which 1 / x is infinite, SciPy has inf
-)
+INVERTIBLE = 5.562684646268004e-309  # SciPy returns inf for smaller numbers, as 1 / x is infinite
 HALF_LOG_2PI_E = 0.41893853320467274178  # (log(2 pi) - 1) / 2
 
 
@@ -70,7 +68,8 @@ def _sine(q: Any) -> Any:
 
 @composed
 def gammaln(x: Any) -> Any:
-    """log|Gamma(x)|: of negative numbers by Gamma(x) Gamma(1 - x) = pi / sin(pi x), DLMF 5.5.3."""
+    """log|Gamma(x)|; for negative numbers by Gamma(x) Gamma(1 - x) = pi / sin(pi x) (DLMF
+    5.5.3)."""
     positive = x > 0.0
     a = where(positive, x, 1.0 - x)
     found = gammaln_of_positive(a)
@@ -82,10 +81,13 @@ def gammaln(x: Any) -> Any:
 
 @composed
 def digamma_of_positive(a: Any) -> Any:
-    """Gamma'(a) / Gamma(a): below 3 from digamma(u), 1 <= u < 2, a quotient of polynomials times
-    the distance from the root there (J. Maddock and others, Boost), by
-    digamma(u + 1) = digamma(u) + 1 / u; above by its asymptotic formula (DLMF 5.11.2), a polynomial
-    of 1 / a^2 in the place of the series. NaN below 0."""
+    """Gamma'(a) / Gamma(a).
+
+    Below 3 it follows from digamma(u), 1 <= u < 2, by digamma(u + 1) = digamma(u) + 1 / u. There it
+    is a quotient of polynomials times the distance from the root (J. Maddock and others, Boost).
+    Above it is the asymptotic formula (DLMF 5.11.2), with a polynomial of 1 / a^2 in the place of
+    the series. NaN below 0.
+    """
     near = a < 3.0
     small, large = a < 1.0, a >= 2.0
     u = where(small, a + 1.0, where(large, a - 1.0, a))
@@ -112,8 +114,11 @@ def digamma_of_positive(a: Any) -> Any:
 
 @composed
 def digamma(x: Any) -> Any:
-    """Gamma'(x) / Gamma(x): of negative numbers by digamma(1 - x) - digamma(x) = pi / tan(pi x)
-    (DLMF 5.5.4), which is (1 - 4 q^2) / q times a polynomial of q^2, q from -1/2 to 1/2."""
+    """Gamma'(x) / Gamma(x).
+
+    For negative numbers by digamma(1 - x) - digamma(x) = pi / tan(pi x) (DLMF 5.5.4). That is
+    (1 - 4 q^2) / q times a polynomial of q^2, with q from -1/2 to 1/2.
+    """
     positive = x > 0.0
     a = where(positive, x, 1.0 - x)
     found = digamma_of_positive(a)
@@ -128,15 +133,18 @@ def digamma(x: Any) -> Any:
     odd = (odd * v + 0.6688378666170829) * v + 0.7101318663035304
     even = even * v + 1.0
     turn = (1.0 - (q + q)) * (1.0 + (q + q)) * (odd * s + even)
-    by = where(q == 0.0, where(x == 0.0, x, NAN), q)  # -0.0 isn't 0.0
+    by = where(q == 0.0, where(x == 0.0, x, NAN), q)  # -0.0 differs from 0.0
     return where(positive, found, found - turn / by)
 
 
 @composed
 def trigamma(x: Any) -> Any:
-    """The derivative of digamma: above 1 a polynomial of (a - 3) / (a + 1), over a; below by
-    trigamma(a) = trigamma(a + 1) + 1 / a^2, and of negative numbers by
-    trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))^2, what DLMF 5.5.2 and 5.5.4 come to."""
+    """The derivative of digamma.
+
+    Above 1 it is a polynomial of (a - 3) / (a + 1), over a; below, trigamma(a) = trigamma(a + 1) +
+    1 / a^2; and for negative numbers, trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))^2. Both
+    follow from DLMF 5.5.2 and 5.5.4.
+    """
     positive = x > 0.0
     a = where(positive, x, 1.0 - x)
     small = a < 1.0
@@ -162,11 +170,14 @@ def trigamma(x: Any) -> Any:
 
 @composed
 def gamma(x: Any) -> Any:
-    """Gamma(x): below 7/2 by 1 / Gamma(2 + t), |t| <= 1/2, a polynomial, and Gamma(a + 1) =
-    a Gamma(a); above a^(a - 1/2) exp(-a) times a polynomial of 1 / a, in the place of Stirling's
-    series (DLMF 5.11.3), the power in two steps, since it overflows first. Below -1/2 by
-    Gamma(x) Gamma(-x) = -pi / (x sin(pi x)): -x is exact, as 1 - x isn't; 0, as SciPy's, where
-    x Gamma(-x) is infinite."""
+    """Gamma(x).
+
+    Below 7/2 it is computed from 1 / Gamma(2 + t), |t| <= 1/2, a polynomial, by Gamma(a + 1) = a
+    Gamma(a). Above it is a^(a - 1/2) exp(-a) times a polynomial of 1 / a, in the place of
+    Stirling's series (DLMF 5.11.3); the power is taken in two steps, since it overflows first.
+    Below -1/2 it is Gamma(x) Gamma(-x) = -pi / (x sin(pi x)): -x is exact, unlike 1 - x. Where x
+    Gamma(-x) is infinite the result is 0, as SciPy's.
+    """
     left = x < -0.5
     a = where(left, -x, x)
     near = a < 3.5

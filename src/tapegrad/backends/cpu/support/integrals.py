@@ -62,7 +62,7 @@ def _exp_of_square(a: Any, factor: Any) -> Any:
 
 @composed
 def erfcx(x: Any) -> Any:
-    """exp(x^2) erfc(x): of negative numbers by erfc(x) + erfc(-x) = 2."""
+    """exp(x^2) erfc(x); for negative numbers by erfc(x) + erfc(-x) = 2."""
     a = abs(x)
     found = _erfcx_of_positive(a)
     return where(x < 0.0, 2.0 * _exp_of_square(minimum(a, 40.0), 1.0) - found, found)
@@ -70,7 +70,7 @@ def erfcx(x: Any) -> Any:
 
 @composed
 def log_ndtr(x: Any) -> Any:
-    """The logarithm of the normal distribution's function, erfc(-x / sqrt(2)) / 2."""
+    """The logarithm of the normal distribution function, erfc(-x / sqrt(2)) / 2."""
     half = 0.5 * _erfcx_of_positive(abs(x) * SQRT_HALF)
     above = log1p(-half * _exp_of_square(minimum(abs(x), 40.0), -0.5))
     return where(x < 0.0, log(half) - 0.5 * x * x, above)
@@ -78,9 +78,12 @@ def log_ndtr(x: Any) -> Any:
 
 @composed
 def _quantile(doubled: Any, beyond: Any) -> Any:
-    """Twice the quantile of the normal distribution of doubled / 2 + 1/2; `beyond` is the
-    probability beyond it, 1/2 at most. M. J. Wichura, "Algorithm AS 241", Applied Statistics 37
-    (1988), PPND16: three quotients of polynomials, one around 0, two of the root of a logarithm."""
+    """Twice the normal quantile of doubled / 2 + 1/2. `beyond` is the probability beyond it, at
+    most 1/2.
+
+    M. J. Wichura, "Algorithm AS 241", Applied Statistics 37 (1988), PPND16: three quotients of
+    polynomials, one around 0, two of the root of a logarithm.
+    """
     q = doubled * 0.5
     r = 0.180625 - q * q
     a = ((2.5090809287301226727e3 * r + 3.3430575583588128105e4) * r + 6.7265770927008700853e4) * r
@@ -130,7 +133,7 @@ def ndtri(p: Any) -> Any:
 
 @composed
 def erfinv(y: Any) -> Any:
-    """The inverse of the error function. 1 - |y| is exact where that counts."""
+    """The inverse of the error function. 1 - |y| is exact where its precision matters."""
     return SQRT_EIGHTH * _quantile(y, (1.0 - abs(y)) * 0.5)
 
 

@@ -52,7 +52,7 @@ def _behind(module: Any, function: Any) -> Any:
             made.attributes.add(attribute)
         builder = ir.IRBuilder(made.append_basic_block())
         builder.ret(builder.call(function, made.args, tail=True))
-        _keep(module, made)  # and so its parameters, though all calls may pass the same number
+        _keep(module, made)  # and its parameters, even if all calls pass the same number
     return module.globals[name]
 
 
@@ -190,7 +190,8 @@ def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
 
 
 def _extremum(name: str, order: str, function: str = "", flags: tuple[str, ...] = ()) -> Any:
-    """maximum and minimum: NaN if either is; of 0.0 and -0.0 the latter, as in NumPy."""
+    """maximum and minimum as NumPy's: NaN if either operand is; of 0.0 and -0.0 the second operand.
+    With `function`, LLVM's function of that name."""
 
     def emit(typingctx: Any, x: Any, y: Any) -> Any:
         kind = types.unliteral(x if x == y else typingctx.unify_types(x, y))
@@ -208,8 +209,8 @@ def _extremum(name: str, order: str, function: str = "", flags: tuple[str, ...] 
                     function = builder.module.declare_intrinsic(f"llvm.{name}", [lltype], form)
                     return builder.call(function, args, fastmath=fastmath)
 
-                if flags:  # they say nothing of how the new element is computed: 0.0 + x
-                    # By float64, since LLVM can't compile `canonicalize` of two float32 at once.
+                if flags:  # the flags don't cover the computation of the new element: 0.0 + x
+                    # In float64, since LLVM can't compile `canonicalize` of two float32 at once.
                     wide = ir.DoubleType()
                     b = b if lltype == wide else builder.fpext(b, wide)
                     b = called("canonicalize", wide, b)
@@ -227,8 +228,8 @@ def _extremum(name: str, order: str, function: str = "", flags: tuple[str, ...] 
 
 maximum = _extremum("maximum", ">")
 minimum = _extremum("minimum", "<")
-# For folds, of which LLVM may keep many parts: the order of elements is open, and with it the sign
-# of a zero.
+# For folds, which LLVM may compute in many parts: the order of elements is free, and with it the
+# sign of a zero.
 largest = _extremum("largest", ">", "maximum", ("nsz",))
 smallest = _extremum("smallest", "<", "minimum", ("nsz",))
 fmax = _extremum("fmax", ">", "maxnum")
