@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from tapegrad.backends.host import HOST
 from tapegrad.backends.target import Build, one_by_one
 from tapegrad.checking.tape_verify import verify
+from tapegrad.core.frames import warn
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import REPETITION, SERIES, load
 from tapegrad.differentiate.activity import check_kept
@@ -154,7 +154,7 @@ def rolled(
     found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
     if message := unrolled_loop(found.tape):
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        warn(message)
     done, arrays = reroll_bodies(found.tape)
     return renumbered(done) if arrays else done, (*kept, *found.further, *arrays)
 

@@ -341,3 +341,13 @@ def test_inside_of_a_traced_function(what):
 
     with pytest.raises(TraceError, match=r"inside of a function that is traced \(explain_test.py"):
         jit(f)(X)
+
+
+def test_warnings_stand_at_the_programs_line():
+    kept = {"a": 1.0}
+    g = value_and_grad(lambda x: np.sum(x) * len(kept), compile="never")
+    with pytest.warns(RuntimeWarning, match="three calls in a row") as found:
+        for k in range(5):
+            kept[k] = 1.0
+            g(np.ones(3))
+    assert found[0].filename == __file__

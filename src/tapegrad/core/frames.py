@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast
@@ -60,6 +61,14 @@ def short_traceback(function: F) -> F:
             raise
 
     return cast(F, called)
+
+
+def warn(text: str) -> None:
+    """Warn at the line of the program that called tapegrad."""
+    frame, level = sys._getframe(0), 1
+    while _is_own(frame) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 def _is_inside() -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.frames import short_traceback
+from tapegrad.core.frames import short_traceback, warn
 from tapegrad.core.request import describe
 from tapegrad.dask.jobs import Job, check_loss, part_rows, part_share
 from tapegrad.dask.parts import is_dask, parts_of
@@ -140,11 +139,7 @@ class InParts:
     def _finished(self, total: Share, others: Mapping[str, Any]) -> Any:
         if total.not_finite:
             parts = ", ".join(map(str, total.not_finite))
-            warnings.warn(
-                f"{self._label}: NaN or infinity came of part {parts}, counted from 0",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            warn(f"{self._label}: NaN or infinity came of part {parts}, counted from 0")
         result = total.total
         if self._reduce == "mean":
             result = tree_map(lambda x: x / total.rows, result)

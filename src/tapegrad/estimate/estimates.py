@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from tapegrad.core.frames import warn
 from tapegrad.derivatives import jacobian
 from tapegrad.errors import ArgumentError
 from tapegrad.estimate import profiling
-from tapegrad.estimate.likelihood import Curvature, Likelihood, Minimum, minimum, warn
+from tapegrad.estimate.likelihood import Curvature, Likelihood, Minimum, minimum
 from tapegrad.transforms import Unconstrained
 from tapegrad.trees import flatten, nested_get
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -28,14 +26,6 @@ _WITH_HESSIANS = frozenset(["dogleg", "trust-exact"])
 _NEWTON = 300  # numbers: of more no Hessian is computed unless it is asked for
 _NEAR = 1e-9  # of the minimum, in units of the log-likelihood
 _FLAT = 1e-13  # of the largest curvature, once each number is measured in its own
-
-
-def warn(text: str) -> None:
-    """A warning at the user's line."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("tapegrad.estimate."):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, RuntimeWarning, level)
 
 
 class _Functions:

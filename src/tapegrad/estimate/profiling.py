@@ -17,8 +17,9 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from tapegrad.api import value_and_grad
+from tapegrad.core.frames import warn
 from tapegrad.errors import ArgumentError
-from tapegrad.estimate.likelihood import Curvature, Likelihood, Minimum, warn
+from tapegrad.estimate.likelihood import Curvature, Likelihood, Minimum
 
 
 class _Scaled:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.numpy.play import run
+from tapegrad.core.frames import warn
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import remembered
 from tapegrad.core.log import Event
@@ -44,12 +44,10 @@ def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
     by_key = len({chosen for chosen, *_ in keys}) > 1
     other = "what key returns" if by_key else "the structure of the arguments"
     what = "; ".join(changing[:3]) or other
-    warnings.warn(
+    warn(
         f"{name} was called with {len(keys)} kinds of arguments. Each is traced for "
         f"itself, which costs as much as many calls. What keeps changing is {what}. Pad arrays to "
-        "a few fixed shapes, and pass what changes as a number or an array",
-        RuntimeWarning,
-        stacklevel=5,
+        "a few fixed shapes, and pass what changes as a number or an array"
     )
 
 
@@ -218,21 +216,17 @@ def warn_of_retracing(
         why = (
             f"for more than {cache.MAX_VARIANTS} paths through the same kind of arguments. {reason}"
         )
-    warnings.warn(
+    warn(
         f"{name} was traced {why}. The oldest tapes are forgotten, and each trace costs as much as "
-        "many calls",
-        RuntimeWarning,
-        stacklevel=5,
+        "many calls"
     )
 
 
 def warn_of_state(name: str, word: str, state: State) -> None:
     """Warn that three calls in a row were traced because the same place changed."""
-    warnings.warn(
+    warn(
         f"{name} was traced for three calls in a row, and each trace costs as much as many calls. "
-        f"{what_changed(word, state)}",
-        RuntimeWarning,
-        stacklevel=5,
+        f"{what_changed(word, state)}"
     )
 
 

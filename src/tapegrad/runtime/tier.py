@@ -13,13 +13,13 @@ rule).
 from __future__ import annotations
 
 import time
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.compiler import disk
 from tapegrad.compiler.packed import Packed, opaque_of, pack
 from tapegrad.compiler.protocol import available_cores
 from tapegrad.core import log
+from tapegrad.core.frames import warn
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, NEXT_DOOR, load
 from tapegrad.core.locks import cached_property
@@ -216,7 +216,7 @@ class Tier:
         if "its process ended" not in error:  # somebody may have killed it
             text += ". Please report this as a fault of tapegrad"
         try:
-            warnings.warn(f"{text}: {error}", RuntimeWarning, stacklevel=5)
+            warn(f"{text}: {error}")
         except RuntimeWarning:  # warnings are errors, but the call is fine
             log.warn(f"{text}: {error}")
 
