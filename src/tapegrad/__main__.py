@@ -1,5 +1,8 @@
 """The command line: `tapegrad` or `python -m tapegrad`."""
 
+import sys
+from pathlib import Path
+
 import click
 
 from tapegrad.compiler import disk
@@ -27,24 +30,35 @@ def doctor() -> None:
 @main.command()
 @click.argument("target", metavar="PROGRAM.PY:FUNCTION")
 @click.argument("arguments", nargs=-1)
-@click.option("-o", "--output", metavar="PAGE.HTML", help="Where to write the page.")
+@click.option(
+    "-o", "--output", metavar="PAGE.HTML", help="Where to write the page: PROGRAM-FUNCTION.html."
+)
 def explore(target: str, arguments: tuple[str, ...], output: str | None) -> None:
     """Run a program, and write a page that shows what one of its functions does.
 
     ARGUMENTS are expressions, in which the program's names are known. Without any, they are those
-    of the last call that the program itself makes of the function or of a derivative of it.
+    of the last call that the program itself makes of the function or of a derivative of it. Where
+    the program raises, it is the last call before.
     """
+    from tapegrad.core.frames import shorten
     from tapegrad.errors import TapegradError
     from tapegrad.exploring import explore_program
 
     path, _, name = target.rpartition(":")
     if not path or not name:
         raise click.UsageError("say the program and the function: program.py:f")
-    output = output or f"{name}.html"
+    output = output or f"{Path(path).stem}-{name}.html"
     try:
-        explore_program(path, name, arguments).save(output)
+        found, failed = explore_program(path, name, arguments)
+        found.save(output)
     except (TapegradError, ImportError) as error:
         raise click.ClickException(str(error)) from error
+    except Exception as error:  # the program's
+        shorten(error, of_command=True)
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(1) from None
+    if failed is not None:
+        click.echo(f"{path} raised {type(failed).__name__}: {failed}", err=True)
     click.echo(f"{output}: open it in a browser")
 
 

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tapegrad.core.handlers import let_through
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.shown import told
 from tapegrad.showing import explore
@@ -20,35 +21,50 @@ if TYPE_CHECKING:
     from tapegrad.insight.explorer.page import Exploration
 
 
-def explore_program(path: str, name: str, arguments: Sequence[str] = ()) -> Exploration:
-    """The page of a function of a program, which is run. Its arguments are expressions, or those of
-    the last call that the program has made of it or of what it derives of it."""
+def explore_program(
+    path: str, name: str, arguments: Sequence[str] = ()
+) -> tuple[Exploration, Exception | None]:
+    """The page of a function of a program, which is run; and what the program raised. Its arguments
+    are expressions, or those of the last call that the program has made of it or of what it derives
+    of it: the last one that works, where the program raised."""
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+    failed: Exception | None = None
     with _as_main(path) as module:
         token = told.set(lambda *call: calls.append(call))
         try:
             exec(compile(_text(path), os.path.abspath(path), "exec"), vars(module))
         except SystemExit:  # programs may end so
             pass
+        except Exception as error:
+            let_through(error)
+            failed = error
         finally:
             told.reset(token)
         try:
             f = operator.attrgetter(name)(module)
         except AttributeError:
+            if failed is not None:
+                raise failed from failed.__cause__
             raise ArgumentError(f"{path} has nothing called {name}") from None
         if arguments:
-            return explore(f, *[eval(x, vars(module)) for x in arguments])
+            return explore(f, *[eval(x, vars(module)) for x in arguments]), failed
         own = [x for x in calls if f in (x[0], x[0].root) or f == getattr(x[0], "f", None)]
-        if own:
-            derived, args, kwargs = own[-1]
-            return explore(derived, *args, **kwargs)
+        for derived, args, kwargs in reversed(own):
+            try:
+                return explore(derived, *args, **kwargs), failed
+            except Exception as error:  # the call at which the program ended
+                let_through(error)
+                if failed is None:
+                    raise
+        if failed is not None:
+            raise failed
         if needed := _needed(f):
             raise ArgumentError(
                 f"{path} makes no call of {name} or of a derivative of it. Pass its arguments "
                 f"({', '.join(needed)}) as expressions: python -m tapegrad explore {path}:{name} "
                 + " ".join(["'np.ones(3)'"] * len(needed))
             )
-        return explore(f)
+        return explore(f), None
 
 
 @contextlib.contextmanager

@@ -6,8 +6,10 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import re
 import runpy
+import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -278,6 +280,12 @@ if __name__ == "__main__":
 """
 
 
+def has_input(page, shape):
+    packed = re.search(r'<script id="data"[^>]*>([^<]*)</script>', page.read_text())[1]
+    data = json.loads(zlib.decompress(base64.b64decode(packed)))
+    return any(f"inp   %1 : {shape}" in text for text, _ in data["tape"])
+
+
 @pytest.mark.parametrize(
     ("said", "shape"),
     [
@@ -293,11 +301,9 @@ def test_command(said, shape, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name, *arguments = said
     found = CliRunner().invoke(main, ["explore", f"program.py:{name}", *arguments])
-    assert found.output == f"{name}.html: open it in a browser\n" and found.exit_code == 0
-    text = (tmp_path / f"{name}.html").read_text()
-    packed = re.search(r'<script id="data"[^>]*>([^<]*)</script>', text)[1]
-    data = json.loads(zlib.decompress(base64.b64decode(packed)))
-    assert any(f"inp   %1 : {shape}" in text for text, _ in data["tape"])
+    written = f"program-{name}.html"
+    assert found.output == f"{written}: open it in a browser\n" and found.exit_code == 0
+    assert has_input(tmp_path / written, shape)
     assert getattr(sys.modules["__main__"], "__file__", "") != "program.py"
 
 
@@ -315,6 +321,51 @@ def test_what_the_command_refuses(target, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = CliRunner().invoke(main, ["explore", target])
     assert found.exit_code and re.search(message, found.output)
+
+
+FAILS = """
+import numpy as np
+from tapegrad import grad
+
+def f(x):
+    if len(x) == 3:
+        raise ValueError("three are too few")
+    return np.sum(np.linalg.inv(x))
+
+df = grad(f, compile="never")
+CALLS
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "arguments", "shape"),
+    [
+        ("df(np.eye(5))\ndf(np.eye(3))", [], "f8[5,5]"),
+        ("df(np.eye(3))", ["np.eye(4)"], "f8[4,4]"),
+    ],
+)
+def test_a_program_that_raises_has_a_page(calls, arguments, shape, tmp_path, monkeypatch):
+    """Of the last call before, or of arguments that are said; and the error is said in a line."""
+    (tmp_path / "program.py").write_text(FAILS.replace("CALLS", calls))
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(main, ["explore", "program.py:f", *arguments])
+    assert found.exit_code == 0
+    assert "program.py raised ValueError: three are too few\n" in found.output
+    assert has_input(tmp_path / "program-f.html", shape)
+
+
+@pytest.mark.parametrize("arguments", [[], ["np.eye(3)"]])
+def test_without_a_page_the_traceback_is_that_of_the_program(arguments, tmp_path):
+    (tmp_path / "program.py").write_text(FAILS.replace("CALLS", "df(np.eye(3))"))
+    command = [sys.executable, "-m", "tapegrad", "explore", "program.py:f", *arguments]
+    env = {k: v for k, v in os.environ.items() if k not in ("TAPEGRAD_DEBUG", "TAPEGRAD_TRACEBACK")}
+    found = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1 and not list(tmp_path.glob("*.html"))
+    frames = re.findall(r'File "([^"]+)"', found.stderr.partition("ValueError")[0])
+    assert frames and {Path(x).name for x in frames} <= {"program.py", "<string>"}
+    assert found.stderr.endswith("ValueError: three are too few\n")
 
 
 # ---- in a browser

@@ -29,13 +29,14 @@ _FAULTS = (NameError, KeyError, RecursionError)
 FULL = bool(os.environ.get("TAPEGRAD_DEBUG")) or os.environ.get("TAPEGRAD_TRACEBACK") == "full"
 
 
-def shorten(error: BaseException | None) -> None:
+def shorten(error: BaseException | None, of_command: bool = False) -> None:
     """Remove tapegrad's frames from the traceback of an error, and of its causes.
 
     An error that tapegrad caught to raise a clearer one is left out completely. Inside of a
     function that is being traced nothing is removed, since the tracing code may look at the frames.
+    A command runs programs inside, too.
     """
-    hidden = FULL or _is_inside()
+    hidden = FULL or (not of_command and _is_inside())
     seen: set[int] = set()  # a chain of causes may have a cycle
     while error is not None and not hidden and id(error) not in seen:
         seen.add(id(error))
