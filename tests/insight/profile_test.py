@@ -12,6 +12,8 @@ from tapegrad import grad, jit, profile, set_num_threads, value_and_grad
 from tapegrad.backends.host import HOST
 from tapegrad.backends.source.driver import Driver
 from tapegrad.errors import ArgumentError
+from tapegrad.insight import limits, profiling
+from tapegrad.insight.limits import Limits
 from tapegrad.insight.measuring import OUTSIDE, TICK, ticking
 from tapegrad.runtime import profiled
 
@@ -96,6 +98,24 @@ def test_bytes_and_operations(compiled):
     assert 2 * product < compiled.flops < 20 * product
     assert X.nbytes + Y.nbytes < compiled.nbytes < 10 * X.nbytes
     assert compiled.bandwidth > 1e8 and compiled.peak > 1e8
+
+
+def test_no_call_is_beyond_the_limits(monkeypatch):
+    """Limits that were measured too low, as beside another process, are those of the call."""
+    monkeypatch.setattr(profiling, "limits", lambda: Limits(1.0, 1.0))
+    found = profile(grad(loss, compile="always"), W, calls=3)
+    assert found.nbytes / found.seconds == found.bandwidth
+    assert found.flops / found.seconds <= found.peak
+    assert all(x.flops / x.seconds <= found.peak for x in found.parts if x.seconds)
+
+
+def test_limits_rise_and_never_sink(monkeypatch):
+    """What was measured on a busy machine is mended by the next profile."""
+    monkeypatch.setattr(limits, "_most", Limits(1.0, 1.0))
+    found = limits.limits()
+    assert min(found) > 1e6
+    monkeypatch.setattr(limits, "_fastest", lambda function: 1e3)
+    assert limits.limits() == found
 
 
 def test_pages_files_and_pictures(compiled, tmp_path):

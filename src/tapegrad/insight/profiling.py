@@ -49,7 +49,7 @@ class Profile:
     measured in one call more, `lines` are where their time goes. `nbytes` go to and from memory at
     least; `flops` are additions, multiplications and functions, without those of a library's
     routines, NaN where it isn't known how often a loop goes round; `bandwidth` and `peak` are what
-    this machine does of both in a second.
+    this machine does of both in a second, as measured, or these calls where they do more.
     `buffers` is the memory that a call takes beside its arguments, where that is most.
     """
 
@@ -200,6 +200,7 @@ def profile_of(
 ) -> Profile:
     """The profile of calls that a tape answers; `measure` makes one, and says its parts. `values`
     are those of the tape's inputs."""
+    limits()  # and once more behind: for some time the cores may be another process's
     taken = sorted(_seconds(call) for _ in range(calls))
     seconds = taken[len(taken) // 2]
     known = Known(tape, _program(tape), rounds_of(tape, values) if seconds < SHORT else {})
@@ -209,6 +210,9 @@ def profile_of(
     if not stops(tape):  # of what those have room for nobody knows how much they use
         nbytes += 2 * (report.scratch_bytes or 0)
     is_played = measured[0].part.name == PLAYED or known.program is None
+    flops = math.nan if known.program is None else known.flops(known.program.plan.steps)
+    # A NaN behind the first number is never the largest.
+    rates = [x.part.flops / x.part.seconds for x in measured if x.part.seconds]
     buffers = buffers_of_tape(tape) if is_played else buffers_of_program(known.program)
     return Profile(
         function=name,
@@ -218,9 +222,9 @@ def profile_of(
         parts=[x.part for x in measured],
         lines=_lines([share for x in measured for share in x.shares], buffers),
         nbytes=nbytes,
-        flops=math.nan if known.program is None else known.flops(known.program.plan.steps),
-        bandwidth=most.bandwidth,
-        peak=most.flops,
+        flops=flops,
+        bandwidth=max(most.bandwidth, nbytes / seconds),
+        peak=max(most.flops, flops / seconds, *rates),
         memory=f"memory: {report}",
         buffers=buffers,
     )
