@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_loggers_obey_their_levels(caplog, fresh, monkeypatch):
     assert (first.function, first.event) == ("grad_branching", "trace")
     assert first.calls > 0 and first.seconds > 0 and first.before == first.now == ""
     assert (second.what, second.before, second.now) == ("a condition", "True", "False")
-    assert second.line == "log_test.py:21"
+    assert second.line == "log_test.py:22"
     assert (third.what, third.before, third.now) == ("argument 'x'", "f8[3]", "f8[2]")
     caplog.clear()
     with caplog.at_level(logging.DEBUG, "tapegrad"):
@@ -75,7 +76,7 @@ def test_traces_and_guards(caplog, fresh, monkeypatch):
     assert first.startswith("trace: grad_branching, ")
     assert "these are the first arguments of their kind" in first
     assert failed.startswith("guards: grad_branching: What keeps failing is a condition")
-    assert "log_test.py:21: `return np.sum(x**3) if x[0] > 0 else np.sum(x)`" in failed
+    assert "log_test.py:22: `return np.sum(x**3) if x[0] > 0 else np.sum(x)`" in failed
     assert second.startswith("trace: ") and "What keeps failing is a condition" in second
     assert third.startswith("trace: ") and "first arguments of their kind" in third
 
@@ -111,7 +112,7 @@ def test_what_takes_long(caplog, fresh, monkeypatch):
         grad(branching, compile="always")(X)
     (line,) = said(caplog)
     assert line.startswith("grad_branching, a tape of ")
-    assert "log_test.py:21" in line and line.endswith(" has been compiling for 0 s")
+    assert "log_test.py:22" in line and line.endswith(" has been compiling for 0 s")
 
 
 def test_it_prints_where_nothing_is_set_up():
@@ -153,6 +154,50 @@ def test_many_kinds_of_arguments():
     assert "What keeps changing is argument 'x' (f8[1], f8[2], f8[3], ...). Pad arrays" in text
     for n in range(47, 60):
         df({"w": 1.0}, np.ones(n), 2.0)
+
+
+@pytest.mark.parametrize(("by", "place"), [("list", "kept"), ("dict", "kept['all']")])
+def test_an_argument_that_grows(by, place):
+    """The sixth trace in six calls warns, and says which argument holds more and what to pass."""
+
+    def f(x, kept):
+        return np.sum(x) * len(kept if by == "list" else kept["all"])
+
+    df, kept = grad(f, compile="never"), []
+    given = kept if by == "list" else {"all": kept, "no": 1.0}
+    for _ in range(5):
+        df(X, given)
+        kept.append(np.zeros(2))
+    held = rf"Where only len\({re.escape(place)}\) is used, pass that number: what has changed is "
+    held += rf"how many values {re.escape(place)} holds \(4 --> 5\)"
+    with pytest.warns(RuntimeWarning, match=f"traced for six calls in a row.*{held}"):
+        df(X, given)
+    assert df.cache_info().traces == 6
+    kept.append(np.zeros(2))
+    df(X, given)
+
+
+def test_a_length_that_changes_is_passed_as_a_number():
+    class Chain:
+        def __init__(self):
+            self.kept = []
+
+        def loss(self, x):
+            return np.sum(x) * len(self.kept)
+
+    chain = Chain()
+    df = grad(chain.loss, compile="never")
+    with pytest.warns(RuntimeWarning, match=r"where only len\(self\.kept\) is used, pass that num"):
+        for _ in range(3):
+            df(X)
+            chain.kept.append(1.0)
+
+
+def test_arguments_that_have_come_before_are_no_growth():
+    df = grad(lambda x, kept: np.sum(x) * len(kept), compile="never")
+    for n in range(1, 12):
+        df(X, [1.0] * n)
+        df(X, [1.0] * n)
 
 
 def test_many_kinds_of_other_arguments():

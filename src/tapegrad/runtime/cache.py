@@ -215,15 +215,15 @@ class Cache:
             first, self._overflowed = full and not self._overflowed, self._overflowed or full
             return first
 
-    def traced_for(self, word: str) -> bool:
-        """Record what had changed when a call was traced. True if it is the same for the third
-        trace in a row, for the first time since the cache was cleared."""
+    def traced_for(self, word: str, most: int = 3) -> bool:
+        """Record what had changed when a call was traced. True if it is the same for so many traces
+        in a row, the very first included, for the first time since the cache was cleared."""
         with self.lock:
             before, count, hits = self._again
             now = self._hits
             count = count + 1 if word and word == before and hits == now else 1
             self._again = word, count, now
-            if count != 2 or self._told:  # the very first trace has no word
+            if count != most - 1 or self._told:  # the very first trace has no word
                 return False
             self._told = True
             return True

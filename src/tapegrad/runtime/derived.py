@@ -32,6 +32,7 @@ from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.retracing import (
     cause_of,
     furthest,
+    warn_of_growth,
     warn_of_kinds,
     warn_of_retracing,
     warn_of_state,
@@ -280,6 +281,12 @@ class Derived(Shown):
                 not_followed(last.state.sites)
             if self.cache.traced_for(word):
                 warn_of_state(self.__name__, word, last.state)
+        elif (
+            before is not None
+            and len(before[-1]) < len(request.key[-1])
+            and self.cache.traced_for(cause.what, 6)
+        ):
+            warn_of_growth(self.__name__, cause)
 
     def _derive(self, request: Request) -> Variant:
         """Trace and differentiate: the variant for this call."""

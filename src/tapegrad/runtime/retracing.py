@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from tapegrad.core.frames import warn
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import remembered
 from tapegrad.core.log import Event
-from tapegrad.core.request import leaf_key
+from tapegrad.core.request import argument_names, leaf_key
 from tapegrad.core.trees import is_traced
 from tapegrad.core.values import same_bits
 from tapegrad.ir.tape import Aval, Call, Guard, Tape
@@ -193,12 +194,43 @@ def _other_kind(request: Request, before: Any) -> Cause:
         for word, old, new in zip(request.words, before[-1], leaves, strict=True):
             if old != new:
                 return Cause(f"{text}. What has changed is {word}", word, *_texts(old, new))
+    elif held := _held(request, before[1]):
+        place, sized, old, new = held
+        word = f"how many values {place} holds"
+        advice = f"Where only len({place}) is used, pass that number: what" if sized else "What"
+        return Cause(f"{text}. {advice} has changed is {word}", word, old, new)
     else:
         word = "which are passed"
         old, new = [", ".join(map(_shown, each)) for each in (before[-1], leaves)]
         return Cause(f"{text}. What has changed is {word}", word, old, new)
     word = "how they are passed, or what holds them" if before[0] == request.key[0] else "their key"
     return Cause(f"{text}. What has changed is {word}", word)
+
+
+def _held(request: Request, before: Any) -> tuple[str, bool, str, str] | None:
+    """Where in the arguments there are more or fewer values than in those of a structure, whether
+    that has a length, and both numbers. None if others are passed."""
+    (old, by_name), (new, now_by_name) = before.children(), request.structure.children()
+    if old.num_children != new.num_children or by_name.entries() != now_by_name.entries():
+        return None
+    names = [*argument_names(request.f, new.num_children), *now_by_name.entries()]
+    was, now = [[*x.children(), *y.children()] for x, y in ((old, by_name), (new, now_by_name))]
+    place = ""
+    while True:
+        name, old, new = next(x for x in zip(names, was, now, strict=True) if x[1] != x[2])
+        place += f"[{name!r}]" if place else name
+        known = new.type in (list, tuple, dict)
+        if not known or old.type != new.type or old.entries() != new.entries():
+            return place, known and old.type == new.type, str(old.num_leaves), str(new.num_leaves)
+        names, was, now = new.entries(), old.children(), new.children()
+
+
+def warn_of_growth(name: str, cause: Cause) -> None:
+    """Warn that an argument has held more values in each of six calls in a row."""
+    warn(
+        f"{name} was traced for six calls in a row, and each trace costs as much as many calls: "
+        f"{cause}"
+    )
 
 
 def warn_of_retracing(
@@ -241,6 +273,9 @@ def what_changed(word: str, state: State) -> str:
     of_package = word in state.of_packages
     if not state.never:
         fix = "the function reaches without being passed it. Pass it as an argument"
+        text = getattr(state.where.get(word), "text", "")
+        if asked := re.search(rf"\blen\(([\w.]+\.)?{re.escape(word)}\)", text):
+            fix += f"; where only {asked[0]} is used, pass that number"
         if of_package:
             fix = f"an installed package reads or changes there. {CALLED_OUTSIDE}"
         return f"What keeps changing is {word!r}{line}, which {fix}"
