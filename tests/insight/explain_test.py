@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -351,3 +352,50 @@ def test_warnings_stand_at_the_programs_line():
             kept[k] = 1.0
             g(np.ones(3))
     assert found[0].filename == __file__
+
+
+def test_traces_for_one_reason_are_one_sentence():
+    """With their number and the last change; what is forgotten for them is no trace."""
+    kept = []
+
+    def f(x):
+        return np.sum(x) * len(kept)
+
+    df = grad(f, compile="never")
+    for _ in range(30):
+        kept.append(1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            df(X)
+    traces = df.explained().traces
+    assert len(traces) == 2 and traces[1].endswith("(29 times, last 29 --> 30)")
+
+
+NOISE = np.linspace(0.0, 1.0, 600_000)
+CELL = np.arange(600_000) % 7
+
+
+def test_what_keeps_a_kernel_on_one_core():
+    """The line, and what it does there."""
+
+    def scattered(a):
+        mesh = np.zeros(7)
+        np.add.at(mesh, CELL, np.exp(a * NOISE))
+        return np.sum(mesh**2)
+
+    def running(a):
+        return np.sum(np.cumsum(np.exp(a * NOISE)) ** 2)
+
+    for f, said in (
+        (scattered, "rounds may add to the same place, as np.add.at does (explain_test.py:"),
+        (running, "each round goes on from the last one's running sum (explain_test.py:"),
+    ):
+        kernels = value_and_grad(f, compile="never").explain(0.5).kernels
+        assert any(said in x for x in kernels)
+        assert all("% of the work" in x for x in kernels) or len(kernels) == 1
+
+
+def test_products_are_counted_as_such():
+    matrix = np.ones((300, 300))
+    (kernel,) = jit(lambda x: x @ x, compile="never").explain(matrix).kernels
+    assert kernel.startswith("1. 1 product ") and "statement" not in kernel

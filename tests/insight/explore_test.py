@@ -190,6 +190,8 @@ def test_it_shows_what_explain_and_profile_know():
     assert data["answered"].startswith("variant 1 of 1, by machine code") and data["kernels"] >= 1
     assert data["why"][1][1][0].endswith("is a loop of the tape, of up to 30 rounds")
     assert len(data["memory"]["live"]) == len(data["memory"]["half"]) > 10
+    assert data["memory"]["peak"] == sum(x.nbytes for x in data["memory"]["buffers"])
+    assert data["memory"]["played"] == ("played" in data["answered"])
     kernel = next(part for part in data["speed"]["parts"] if part["name"] == "kernel 1")
     assert kernel["flops"] > 0 and kernel["nbytes"] > 0
     assert sum(row[3] for row in data["program"]) > 0 and sum(row[6] for row in data["program"]) > 0

@@ -304,3 +304,23 @@ def test_a_kernel_with_many_arguments_is_a_part():
     ticks = ticking(Driver((), (), (), (), lines), ["kernel0", "kernel1"]).lines
     assert [k for k, line in enumerate(ticks) if line.startswith(TICK)] == [1, 4, 10]
     assert [line for line in ticks if not line.startswith(TICK)] == [*lines]
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_constants_are_memory_of_a_call(mode):
+    """An array that the function makes of what isn't traced: its bytes, the line that reads it."""
+    groups = np.arange(2000) % 500
+
+    def f(x):
+        onehot = groups[:, None] == np.arange(500)
+        return np.sum((onehot.astype(float) @ x) ** 2)
+
+    df = grad(f, compile=mode)
+    found = df.profile(np.ones(500), calls=1)
+    largest = found.buffers[0]
+    assert largest.name == "constant c0: f8[2000,500]" and largest.nbytes == 8_000_000
+    assert largest.text == "return np.sum((onehot.astype(float) @ x) ** 2)"
+    assert "1 parameter 4.0 kB, 1 constant 8.0 MB" in found.memory
+    assert "8.0 MB   " in str(found) and sum(x.nbytes for x in found.buffers) > 8_000_000
+    assert any(x.nbytes >= 8_000_000 for x in found.lines)
+    assert f"# c0, read at {largest.line}" in str(df.tape)

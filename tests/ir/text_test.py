@@ -47,7 +47,7 @@ def test_a_traced_function_prints_with_names_and_lines():
         tape loss(x, scale, c0)
           inp   %1 : f8[3]                      # x
           inp   %2 : f8*[]                      # scale
-          cap   %3 : f8[3]                      # c0
+          cap   %3 : f8[3]                      # c0, read at text_test.py:{line + 1}
                 %4 = neg(%1) : f8[3]            # text_test.py:{line + 1}
                 %5 = exp(%4) : f8[3]            # text_test.py:{line + 1}
                 %6 = mul(%5, %3) : f8[3]        # text_test.py:{line + 1}

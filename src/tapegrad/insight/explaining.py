@@ -21,6 +21,7 @@ from tapegrad.ir.tape import Tape, Var
 from tapegrad.schedule.cost import each, moved, work_once
 from tapegrad.schedule.parallelise import GRAIN
 
+MANY = 3  # traces for one reason, which are one sentence
 SECTIONS = {
     "traces": "Traced and compiled",
     "loops": "Loops of the program",
@@ -86,7 +87,7 @@ def explanation(
     return Explanation(
         function=name,
         answered=answered,
-        traces=[str(event) for event in history if event.kind != "guards"],
+        traces=_traces(history),
         loops=[str(x) for x in repetitions(tape)],
         kernels=kernels,
         kept=[*_kept(tape, None if is_played else _stored(steps)), *_made_again(tape)],
@@ -94,25 +95,68 @@ def explanation(
     )
 
 
-def _kernels(steps: Sequence[Step]) -> list[str]:
-    """What runs between calls of Python, each with its loops and lines."""
-    found = []
-    for segment in segments(steps):
-        if isinstance(segment, PythonCall):
+def _traces(history: Iterable[Event]) -> list[str]:
+    """Traces and compilations, those for the same reason as one sentence, where the first was."""
+    groups: dict[tuple[Any, ...], list[Event]] = {}
+    for event in history:
+        if event.kind == "guards" or "forgotten" in event.fields:
             continue
-        loops = [x for x in segment if isinstance(x, (Loop, Recurrence))]
+        told = event.fields.get
+        changed = (told("reason"), told("line")) if told("now") else (event.text,)
+        groups.setdefault((event.kind, *changed), []).append(event)
+    found = []
+    for events in groups.values():
+        text, last = events[-1].text, events[-1].fields
+        if len(events) < MANY:
+            found += [event.text for event in events]
+            continue
+        change = f"{last['before']} --> {last['now']})" if last.get("now") else ""
+        head, times = text.removesuffix(f" ({change}"), f"{len(events)} times"
+        found.append(f"{head} ({times}, last {change}" if change else f"{head} ({times})")
+    return found
+
+
+def _kernels(steps: Sequence[Step]) -> list[str]:
+    """What runs between calls of Python, each with its loops and lines, and its share of the work
+    of all."""
+    found = []
+    kernels = [x for x in segments(steps) if not isinstance(x, PythonCall)]
+    works = [math.fsum(map(_work, segment)) for segment in kernels]
+    for segment, done in zip(kernels, works, strict=True):
         inside = [leaf for step in segment for leaf in leaves(step)]
         shared = any(getattr(x, "parallel", False) for x in segment)
         threads = "shared by the cores" if shared else f"by one core, as {_why_alone(segment)}"
-        statements = sum(isinstance(x, (Compute, Recurrence)) for x in inside)
-        count = f"{len(loops)} loop{'s' * (len(loops) != 1)} {threads}, {statements} statements"
-        found.append(f"{count}: {_lines(inside)}")
+        loops = [x for x in segment if isinstance(x, (Loop, Recurrence)) and not _multiplies(x)]
+        products = [x for x in inside if isinstance(x, Gemm)]
+        routines = [x for x in inside if isinstance(x, Routine)]
+        statements = [x for x in inside if isinstance(x, (Compute, Recurrence))]
+        parts = [_many(loops, "loop"), _many(products, "product"), _many(routines, "library call")]
+        said = " and ".join(filter(None, parts)) or _many(statements, "statement")
+        text = f"{said} {threads}"
+        if loops and statements:
+            text += f", {_many(statements, 'statement')}"
+        if len(kernels) > 1 and sum(works):
+            text += f", {done / sum(works):.0%} of the work"
+        found.append(f"{text}: {_lines(inside)}")
     return [f"{k}. {text}" for k, text in enumerate(found, 1)]
+
+
+def _multiplies(step: Step) -> bool:
+    """Whether a loop holds only products, as the parts of one that cores share."""
+    return all(isinstance(x, Gemm) for x in leaves(step))
+
+
+def _many(found: Sequence[Step], word: str) -> str:
+    return f"{len(found)} {word}{'s' * (len(found) > 1)}" if found else ""
+
+
+def _work(step: Step) -> float:
+    return float(sum(n * (work_once(x) + moved(x)) for x, n in each(step)))
 
 
 def _why_alone(steps: Sequence[Step]) -> str:
     """Why cores don't share a kernel."""
-    costs = [sum(n * (work_once(x) + moved(x)) for x, n in each(step)) for step in steps]
+    costs = [*map(_work, steps)]
     called = [x.primitive.name for step in steps for x in leaves(step) if isinstance(x, Routine)]
     if called:
         return f"{called[0]} runs in a library"
@@ -122,7 +166,24 @@ def _why_alone(steps: Sequence[Step]) -> str:
     if isinstance(longest, Recurrence):
         where = f" of {longest.src}" * (longest.src is not None)
         return f"the rounds{where} go on from each other"
-    return "its rounds share more than sums"
+    if max(costs) < 2 * GRAIN:
+        return "no loop of it is long enough"
+    return _binding([*leaves(longest)])
+
+
+def _binding(inside: Sequence[Step]) -> str:
+    """What keeps cores from sharing the rounds of a loop."""
+    read = {cell for x in inside for cell, _, writes in x.accesses() if not writes}
+    for x in inside:
+        if not isinstance(x, Compute) or (fold := x.folds) is None:
+            continue
+        where = f"{x.src}: `{x.src.text}`" if x.src is not None else "no line of the program"
+        if fold.ordered and x.cell.left:
+            return f"rounds may add to the same place, as np.add.at does ({where})"
+        if fold.ordered or x.cell in read:
+            word = {"add": "sum", "prod": "product"}.get(fold.name, fold.name)
+            return f"each round goes on from the last one's running {word} ({where})"
+    return f"its rounds share memory ({_lines(inside)})"
 
 
 def _lines(steps: Iterable[Step]) -> str:

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from tapegrad.core.values import Source
 from tapegrad.ir.cells import Cell
-from tapegrad.ir.memory import held_at_peak
+from tapegrad.ir.memory import constants, first_read, held_at_peak
 from tapegrad.ir.report import size
 from tapegrad.ir.tape import Tape
 
 SMALL = 0.01  # of the peak: what takes less is added up
+CONSTANT = "constant "
 
 
 class Buffer(NamedTuple):
@@ -31,21 +32,21 @@ class Buffer(NamedTuple):
 
 def buffers_of_tape(tape: Tape) -> list[Buffer]:
     """What a tape that is played holds at its peak, the largest first."""
-    found = []
+    found = _constants(tape)
     for var, call, nbytes in held_at_peak(tape):
         what = "inside of " if var is None else f"{var}: {var.aval}, of "
         found.append(_buffer(f"{what}{call.primitive.name}", nbytes, call.src))
     return _sorted(found)
 
 
-def buffers_of_program(program: Any) -> list[Buffer]:
-    """What the machine code of a program holds: results, and scratch memory, in which values of
-    some lines take turns. All of it is there from the beginning to the end."""
+def buffers_of_program(program: Any, tape: Tape) -> list[Buffer]:
+    """What the machine code of a tape holds: constants, results, and scratch memory, in which
+    values of some lines take turns. All of it is there from the beginning to the end."""
     tenants: dict[Any, list[Cell]] = {slot: [] for slot in program.slots}
     for cell, home in program.allocation.homes.items():
         if home.memory in tenants:
             tenants[home.memory].append(cell)
-    found = []
+    found = _constants(tape)
     for cell in dict.fromkeys(x.root for x in program.plan.outputs):
         found.append(_buffer(f"result {program.names[cell]}: {cell.aval}", _bytes(cell), cell.src))
     for slot, cells in tenants.items():
@@ -54,6 +55,16 @@ def buffers_of_program(program: Any) -> list[Buffer]:
         turns = f", in turns with {len(others)} more" * bool(others)
         found.append(_buffer(name + turns, slot.size * slot.dtype.itemsize, first.src))
     return _sorted(found)
+
+
+def _constants(tape: Tape) -> list[Buffer]:
+    """The arrays that the function reaches without being passed them, with the lines that read
+    them. They were there before the call, or the trace has made them once."""
+    names = dict(zip(tape.inputs, tape.names, strict=False))
+    return [
+        _buffer(f"{CONSTANT}{names.get(x) or x}: {x.aval}", x.aval.nbytes, first_read(tape, x))
+        for x in constants(tape)
+    ]
 
 
 def _buffer(name: str, nbytes: int, src: Source | None) -> Buffer:
@@ -66,7 +77,8 @@ def _bytes(cell: Cell) -> int:
 
 def _sorted(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Buffers, the largest first, of which those that are small are one."""
-    least = SMALL * sum(x.nbytes for x in buffers)
+    # A large constant doesn't hide what the call itself takes.
+    least = SMALL * sum(x.nbytes for x in buffers if not x.name.startswith(CONSTANT))
     found = sorted([x for x in buffers if x.nbytes >= least], key=lambda x: -x.nbytes)
     rest = [x for x in buffers if x.nbytes < least]
     if len(rest) > 1:

@@ -213,7 +213,7 @@ def profile_of(
     flops = math.nan if known.program is None else known.flops(known.program.plan.steps)
     # A NaN behind the first number is never the largest.
     rates = [x.part.flops / x.part.seconds for x in measured if x.part.seconds]
-    buffers = buffers_of_tape(tape) if is_played else buffers_of_program(known.program)
+    buffers = buffers_of_tape(tape) if is_played else buffers_of_program(known.program, tape)
     return Profile(
         function=name,
         answered=answered,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tapegrad.core.values import Source
 from tapegrad.ir.report import MemoryReport
 from tapegrad.ir.tape import Call, Tape, Var
 
@@ -28,10 +29,20 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
     return dead
 
 
+def constants(tape: Tape) -> tuple[Var, ...]:
+    """The inputs that are arrays which the function used without being passed them."""
+    return tape.inputs[len(tape.inputs) - max(len(tape.captured), tape.outside) :]
+
+
+def first_read(tape: Tape, var: Var) -> Source | None:
+    """The line of the first call that reads a variable."""
+    return next((call.src for call in tape.calls if var in call.operands and call.src), None)
+
+
 def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
     """The memory report of a tape, computed from its types and the order of its calls."""
-    free = tape.free_inputs
-    constants = tape.inputs[len(free) :]
+    captured = constants(tape)
+    free = tape.inputs[: len(tape.inputs) - len(captured)]
     bases = _bases(tape)
     made = [(call, out) for call in tape.calls for out in call.outs if bases[out] == out]
     inside = _inside(tape)
@@ -47,8 +58,8 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
     return MemoryReport(
         parameter_count=len(free),
         parameter_bytes=_total(free),
-        constant_count=len(constants),
-        constant_bytes=_total(constants),
+        constant_count=len(captured),
+        constant_bytes=_total(captured),
         intermediate_count=len(made) + sum(each.values for each in inside.values()),
         intermediate_bytes=_total(out for _, out in made) + sum(x.nbytes for x in inside.values()),
         peak_live_bytes=max(_live(tape, bases, inside), default=0),

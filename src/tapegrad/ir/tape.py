@@ -220,7 +220,8 @@ class Tape(Drawn, Editable):
     keep their order. If the results are `matrices` of derivatives, little memory is used beside
     them. `axes` are pairs (input number, axis) of any length in the tape's machine code. `into` are
     pairs (output number, input number): machine code may write the output into the memory of the
-    input; where the tape is played, the caller copies the output there."""
+    input; where the tape is played, the caller copies it there. Each call
+    reads the last `outside` inputs, such arrays whose values aren't here."""
 
     name: str
     inputs: tuple[Var, ...]
@@ -235,6 +236,7 @@ class Tape(Drawn, Editable):
     matrices: bool = False
     axes: tuple[tuple[int, int], ...] = ()
     into: tuple[tuple[int, int], ...] = ()
+    outside: int = 0
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.inputs, self.calls, self.outputs, self.guards, self.into

@@ -31,6 +31,7 @@ from tapegrad.core.values import (
     literal,
 )
 from tapegrad.errors import TapeError
+from tapegrad.ir.memory import constants, first_read
 from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
 
 # ---- printing
@@ -64,6 +65,8 @@ def _block(tape: Tape, nested: list[Tape]) -> list[tuple[str, Call | None]]:
         open_ = [str(axis) for k, axis in tape.axes if k == position]
         if open_:
             label = f"{names[position]}, axis {' and '.join(open_)} of any length"
+        if var in constants(tape) and (src := first_read(tape, var)):
+            label += f", read at {src}"
         rows.append((f"  {word:5} {var} : {var.aval}", label, None))
     for call in tape.calls:
         rows.append((f"        {show_call(call, nested)}", _comment(call), call))

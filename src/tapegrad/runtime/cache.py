@@ -208,8 +208,10 @@ class Cache:
             while len(self._signatures) > MAX_SIGNATURES:
                 gone += self._signatures.popitem(last=False)[1]
             if gone:
-                text = f"{gone[0].tier.name}: {len(gone)} variants are forgotten for a new one"
-                self.front.note(Event("cache", text, {"function": gone[0].tier.name}))
+                name, count = gone[0].tier.name, len(gone)
+                variants = "1 variant is" if count == 1 else f"{count} variants are"
+                text = f"{name}: {variants} forgotten for a new one"
+                self.front.note(Event("cache", text, {"function": name, "forgotten": count}))
             for entry in [x for old in gone for x in (old.entry, old.playing) if x is not None]:
                 self.front.drop(entry)
             first, self._overflowed = full and not self._overflowed, self._overflowed or full

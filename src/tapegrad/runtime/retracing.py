@@ -17,6 +17,7 @@ from tapegrad.core.log import Event
 from tapegrad.core.request import argument_names, leaf_key
 from tapegrad.core.trees import is_traced
 from tapegrad.core.values import same_bits
+from tapegrad.ir.memory import first_read
 from tapegrad.ir.tape import Aval, Call, Guard, Tape
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
 from tapegrad.observe.guards.checked import shown
@@ -315,7 +316,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
 def _other_outside(tape: Tape, from_the_end: int, before: str, x: Any) -> Cause:
     """The reason that a captured array has another shape or dtype."""
     var = tape.inputs[-from_the_end]
-    src = next((call.src for call in tape.calls if var in call.operands), None)
+    src = first_read(tape, var)
     text = (
         f"What keeps changing is the shape, dtype or layout of an array{at_source(src)} that the "
         "function reaches without being passed it. Pass it as an argument"

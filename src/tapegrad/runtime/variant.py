@@ -86,8 +86,11 @@ class Variant:
     @property
     def shown(self) -> Tape:
         """The tape as it is compiled, with the axes that are of any length in its machine code."""
-        found = self.tier.found
-        return self.finished if found is None else replace(self.finished, axes=tuple(found.axes))
+        found, outside = self.tier.found, len(self.traced.captured)
+        axes = () if found is None else tuple(found.axes)
+        if not axes and not outside:
+            return self.finished
+        return replace(self.finished, axes=axes, outside=outside)
 
     # ---- answering
 

@@ -10,7 +10,7 @@ const shape = (parent, tag, attributes, text) => {
 const svg = (parent, w, h, label) => shape(parent, "svg", { viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": label });
 
 function drawMemory() {
-  const { live, half, report } = data.memory, W = 1000, H = 320, L = 70, B = 36, n = Math.max(live.length, 1);
+  const { live, half, report, peak: held, played } = data.memory, W = 1000, H = 320, L = 70, B = 36, n = Math.max(live.length, 1);
   const most = Math.max(...live, 1), x = (k) => L + (W - L - 12) * k / n, y = (v) => 16 + (H - B - 16) * (1 - v / most);
   const el = svg(document.querySelector("#memory .chart"), W, H, "Memory of intermediate values, call by call");
   const reverse = half.indexOf(1);
@@ -44,7 +44,8 @@ function drawMemory() {
   el.onmouseleave = () => { near(null); tip(null); };
   el.onclick = (e) => { const k = at(e); if (k >= 0 && k < live.length) choose(["call", k]); };
   document.querySelector("#memory .note").textContent =
-    `Intermediate values of the tape, played call by call; views take none. In all: ${report.replace("memory: ", "")}.`;
+    `Intermediate values of the tape, played call by call; views take none. In all: ${report.replace("memory: ", "")}. ` +
+    `The call took ${amount(held, "B")} beside its arguments, by ${played ? "NumPy" : "machine code"}, as listed below, with constants.`;
   if (data.memory.buffers.length) drawBuffers($("memory"));
 }
 

@@ -134,7 +134,7 @@ async function start() {
   for (const [text, call] of data.tape) if (call >= 0) data.text[call] = text.trim();
   const { seconds, bandwidth, peak, nbytes, flops } = data.speed;
   const facts = [[time(seconds), "a call"], [`${data.calls.length}`, "calls on the tape"],
-    [`${data.kernels}`, data.kernels === 1 ? "kernel" : "kernels"], [amount(Math.max(0, ...data.memory.live), "B"), "at the peak, played"],
+    [`${data.kernels}`, data.kernels === 1 ? "kernel" : "kernels"], [amount(data.memory.peak, "B"), data.memory.played ? "at the peak, played" : "at the peak, compiled"],
     [percent(nbytes / seconds / bandwidth), "of the bandwidth"]];
   if (flops !== null) facts.push([percent(flops / seconds / peak), "of peak operations"]);
   for (const [value, label] of facts) {

@@ -8,6 +8,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib import resources
 from typing import Any
@@ -20,6 +21,7 @@ from tapegrad.insight.explorer.links import Linked, linked, numbered
 from tapegrad.insight.explorer.machine import Listing, listings
 from tapegrad.insight.explorer.passes import Stage, compared, seen
 from tapegrad.insight.explorer.program import Shown, colours, program
+from tapegrad.insight.measuring import PLAYED
 from tapegrad.insight.profiling import Profile
 from tapegrad.ir.memory import live_bytes
 from tapegrad.ir.tape import Guard, Tape
@@ -81,7 +83,7 @@ def explored(
 ) -> Exploration:
     """The page of calls that a tape answers. `lowered` makes a settled tape for such a call, whose
     passes are shown; `kernels` is the machine code, as far as there is some."""
-    best, calls = numbered(at_its_best(tape))
+    best, calls = numbered(replace(at_its_best(tape), outside=tape.outside))
     try:
         made = schedule(best)
     except UnsupportedError:
@@ -181,6 +183,8 @@ def _memory(tape: Tape, profile: Profile) -> dict[str, Any]:
         "live": live_bytes(tape),
         "half": [int(call.is_cotangent) for call in tape.calls],
         "report": profile.memory,
+        "peak": sum(x.nbytes for x in profile.buffers),
+        "played": profile.parts[0].name == PLAYED,
         "buffers": profile.buffers[:BUFFERS],
     }
 
