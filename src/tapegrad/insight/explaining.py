@@ -122,6 +122,7 @@ def _kernels(steps: Sequence[Step]) -> list[str]:
     found = []
     kernels = [x for x in segments(steps) if not isinstance(x, PythonCall)]
     works = [math.fsum(map(_work, segment)) for segment in kernels]
+    total = math.fsum(works)
     for segment, done in zip(kernels, works, strict=True):
         inside = [leaf for step in segment for leaf in leaves(step)]
         shared = any(getattr(x, "parallel", False) for x in segment)
@@ -135,8 +136,8 @@ def _kernels(steps: Sequence[Step]) -> list[str]:
         text = f"{said} {threads}"
         if loops and statements:
             text += f", {_many(statements, 'statement')}"
-        if len(kernels) > 1 and sum(works):
-            text += f", {done / sum(works):.0%} of the work"
+        if len(kernels) > 1 and total:
+            text += f", {done / total:.0%} of the work"
         found.append(f"{text}: {_lines(inside)}")
     return [f"{k}. {text}" for k, text in enumerate(found, 1)]
 
