@@ -38,6 +38,7 @@ IN_THE_FIRST_TRACE = {  # errors and words that don't wait for a second call
     "test_texts_that_seem_to_be_shown",
     "test_a_table_of_results",
     "test_a_method_that_keeps_traced_values",
+    "test_a_callback_that_reaches_what_the_call_creates",
     "test_simplegrad_is_for_one_state",
     "test_simplegrad_is_for_some_arguments",
     "test_print",
