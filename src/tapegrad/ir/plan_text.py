@@ -31,7 +31,7 @@ from tapegrad.ir.steps import (
     Step,
 )
 from tapegrad.ir.tape import dtype_name
-from tapegrad.ir.text import show_parameter
+from tapegrad.ir.text import show_parameter, with_nested
 
 LETTERS = "ijklmnpqrst"
 AROUND = 12  # lines of a plan that an error shows before and after
@@ -47,13 +47,7 @@ def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
 def shown_lines(plan: Plan, allocation: Allocation | None = None) -> list[tuple[str, Step | None]]:
     """The lines of that text, each with the step that it shows."""
     nested: list[Plan] = []
-    lines = _block(plan, nested, allocation)
-    done = 0
-    while done < len(nested):
-        done += 1
-        (head, _), *others = _block(nested[done - 1], nested)
-        lines += [("", None), (f"@{done} = {head}", None), *others]
-    return lines
+    return with_nested(_block(plan, nested, allocation), nested, _block)
 
 
 def _block(

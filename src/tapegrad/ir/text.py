@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,16 @@ def show(tape: Tape) -> str:
 def shown_lines(tape: Tape) -> list[tuple[str, Call | None]]:
     """The lines of that text, each with the call that it shows."""
     nested: list[Tape] = []
-    lines = _block(tape, nested)
+    return with_nested(_block(tape, nested), nested, _block)
+
+
+def with_nested(lines: list[Any], nested: list[Any], block: Callable[[Any, list[Any]], Any]) -> Any:
+    """Lines, and behind them those of the `nested` tapes or plans, numbered. `block` returns the
+    lines of one, and adds those that are nested in it."""
     done = 0
     while done < len(nested):
         done += 1
-        (head, _), *others = _block(nested[done - 1], nested)
+        (head, _), *others = block(nested[done - 1], nested)
         lines += [("", None), (f"@{done} = {head}", None), *others]
     return lines
 
