@@ -1,0 +1,1 @@
+"""Plan -> source -> machine code, for each target."""

@@ -1,0 +1,1 @@
+"""Tape -> Tape: derivatives, batching and checkpoints."""

@@ -1,0 +1,1 @@
+"""The representations: tapes and plans."""

@@ -1,0 +1,1 @@
+"""Tape -> Tape, one file a pass."""

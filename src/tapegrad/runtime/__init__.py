@@ -1,0 +1,1 @@
+"""Calls of derived functions: variants, guards, tiers, and the transformations themselves."""

@@ -1,0 +1,1 @@
+"""Tape -> Plan -> Plan: lowering, and one file a pass."""

@@ -1,0 +1,1 @@
+"""The processor that runs Python, through numba's code generator."""

@@ -1,0 +1,1 @@
+"""Programs as Python text, for all targets."""
