@@ -89,8 +89,9 @@ LAST: tuple[Pass, ...] = (
     part_rounds,  # after hoisting: invariant values need no partition by rounds
 )
 
-LARGE = 1 << 20  # bytes; the memory use of calls with smaller results is ignored
-MORE = 1.035  # scratch memory allowed, as a multiple of the result matrix; the rest is vectors
+LARGE_RESULT = 1 << 20  # bytes; the memory use of calls with smaller results is ignored
+# Scratch memory allowed, as a multiple of the result matrix; the rest is vectors.
+SCRATCH_FACTOR = 1.035
 MUCH = 4  # above this multiple, rounds of loops recompute values, which takes longer
 SCARCE = (10.0, 1e4)  # prices of memory, tried in turn where scratch memory is large
 
@@ -392,7 +393,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     def shared_out(plan: Plan) -> Plan:
         return parallelise(plan, room)
 
-    most = matrix_bytes(tape, LARGE)
+    most = matrix_bytes(tape, LARGE_RESULT)
     large, price, room = math.inf, 1.0, most
     passes = (
         fuse,  # nests over the same range become one
@@ -415,7 +416,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     prices = prices if most < math.inf else ()
     best = large, price
     for dearer in (*prices, None) if prices else ():
-        if (scratch := scratch_of(plan)) <= MORE * most:
+        if (scratch := scratch_of(plan)) <= SCRATCH_FACTOR * most:
             break
         if dearer:
             large, price = most / 64, dearer

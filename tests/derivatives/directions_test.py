@@ -298,7 +298,7 @@ def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(jacobians, "narrow", narrow)
-    monkeypatch.setattr(coloured, "SMALL", np.inf)
+    monkeypatch.setattr(coloured, "SMALL_MATRIX", np.inf)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always" if f in (convolved, fourier, layered, of_a_form) else "never")
     assert len(made) == 3
@@ -354,10 +354,10 @@ def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):
     """As where memory is scarce, which isn't so of matrices as small as these."""
     sunk = []
     sink = pipeline.sink
-    monkeypatch.setattr(pipeline, "LARGE", 0)
+    monkeypatch.setattr(pipeline, "LARGE_RESULT", 0)
     monkeypatch.setattr(pipeline, "MUCH", 0)
     monkeypatch.setattr(pipeline, "sink", lambda tape: sunk.append(1) or sink(tape))
-    monkeypatch.setattr(coloured, "SMALL", np.inf)
+    monkeypatch.setattr(coloured, "SMALL_MATRIX", np.inf)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always")
     assert sunk
@@ -367,7 +367,7 @@ def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):
 @pytest.mark.parametrize("f", MATRICES)
 def test_outer_products_are_not_formed(f, monkeypatch):
     """Where a matrix moves by one in each direction, as systems and inverses of kernels do."""
-    monkeypatch.setattr(outer_products, "LARGE", 0)
+    monkeypatch.setattr(outer_products, "MIN_UNFORMED", 0)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always")
     derivative = hessian(again, compile="never")
@@ -388,8 +388,8 @@ def test_parts_of_rows_are_those_of_all(f, monkeypatch):
         return made[-1] or whole
 
     monkeypatch.setattr(jacobians, "narrow", narrow)
-    monkeypatch.setattr(coloured, "SMALL", np.inf)
-    monkeypatch.setattr(outer_products, "LARGE", 0)
+    monkeypatch.setattr(coloured, "SMALL_MATRIX", np.inf)
+    monkeypatch.setattr(outer_products, "MIN_UNFORMED", 0)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always" if f in (kernel_inverse, softmax, in_space) else "never")
     assert any(made) or f in (network, gram, masked, parts_of_a_matrix)  # two axes count the rows

@@ -325,7 +325,7 @@ def test_memory_is_looked_for_in_proportion_to_the_program(monkeypatch):
         return np.sum(y)
 
     planned = []
-    monkeypatch.setattr(pipeline, "LARGE", 2000)  # bytes; the Hessian has 12,800
+    monkeypatch.setattr(pipeline, "LARGE_RESULT", 2000)  # bytes; the Hessian has 12,800
     monkeypatch.setattr(narrow, "_memory_of", lambda tape, *_: planned.append(tape) or 0)
     x = np.linspace(0, 1, 40)
     found = hessian(unlike, compile="never")(x)

@@ -305,7 +305,7 @@ def test_entries_that_are_computed_by_themselves_need_no_search_for_few_colours(
     monkeypatch.setattr(greedy, "run", searched)
     u, v = np.cos(np.arange(4900.0)), np.sin(np.arange(4900.0))
     J = sparse_jacobian(bratu, compile="never")(u)
-    assert J.nnz > greedy.SMALL
+    assert J.nnz > greedy.UNCOMPILED_ENTRIES
     linear = bratu(v) - np.exp(v)
     np.testing.assert_allclose(J @ v, linear + np.exp(u) * v, rtol=1e-10)
     H = sparse_hessian(lambda u: u @ (bratu(u) - np.exp(u)) / 2 + np.sum(u**4), compile="never")(u)
@@ -323,7 +323,7 @@ def test_large_matrices_whose_entries_are_found_by_products(mode):
 
     x, v = np.sin(np.arange(3000.0)), np.cos(np.arange(3000.0))
     J = sparse_jacobian(f, mode=mode, compile="never")(x)
-    assert J.nnz > greedy.SMALL
+    assert J.nnz > greedy.UNCOMPILED_ENTRIES
     np.testing.assert_allclose(J @ v, jvp(f, (x,), (v,))[1], rtol=1e-10)
 
 

@@ -190,10 +190,10 @@ PARAMETERS = {
 }
 
 
-@pytest.fixture(params=[translation.SMALL, 0], ids=["in place", "functions"])
+@pytest.fixture(params=[translation.SMALL_LOOP, 0], ids=["in place", "functions"])
 def small(request, monkeypatch):
     """From how many rounds on loops are functions."""
-    monkeypatch.setattr(translation, "SMALL", request.param)
+    monkeypatch.setattr(translation, "SMALL_LOOP", request.param)
 
 
 @pytest.mark.every(8)
@@ -343,7 +343,7 @@ LOOPS = {  # and how many functions they are
 def test_loops_as_functions(what, monkeypatch):
     count, text = LOOPS[what]
     made = []
-    monkeypatch.setattr(translation, "SMALL", 0)
+    monkeypatch.setattr(translation, "SMALL_LOOP", 0)
     monkeypatch.setattr(
         translation,
         "_function_of",

@@ -76,9 +76,9 @@ def rolled(part, monkeypatch):
     """In every other part the shortest loops are loops on the tape, which stay unrolled else."""
     if part % 2:
         for module in (repetition, unrolled):
-            monkeypatch.setattr(module, "ROUNDS", 2)
-            monkeypatch.setattr(module, "CALLS", 6)
-        monkeypatch.setattr(repetition, "NUMPYS", 6)
+            monkeypatch.setattr(module, "MIN_ROUNDS", 2)
+            monkeypatch.setattr(module, "MIN_CALLS", 6)
+        monkeypatch.setattr(repetition, "MIN_NUMPY_CALLS", 6)
 
 
 @pytest.mark.every(4)

@@ -791,10 +791,10 @@ def test_a_nest_whose_inner_loops_only_look(carries, mode):
 
 
 def test_a_loop_that_breaks_and_leaves_rounds_out(monkeypatch):
-    for name, least in (("ROUNDS", 2), ("CALLS", 6)):
+    for name, least in (("MIN_ROUNDS", 2), ("MIN_CALLS", 6)):
         monkeypatch.setattr(repetition, name, least)
         monkeypatch.setattr(unrolled, name, least)
-    monkeypatch.setattr(repetition, "NUMPYS", 6)
+    monkeypatch.setattr(repetition, "MIN_NUMPY_CALLS", 6)
 
     def f(x):
         for k in range(60):

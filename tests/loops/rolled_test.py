@@ -74,7 +74,7 @@ SUMMED = {
 
 
 def unrolled(monkeypatch):
-    monkeypatch.setattr(unrolled_tapes, "LONG", 10**9)  # which a warning would tell
+    monkeypatch.setattr(unrolled_tapes, "LONG_TAPE", 10**9)  # which a warning would tell
     monkeypatch.setattr(
         "tapegrad.optimize.reroll.reroll", lambda tape, *_: Rerolled(renumbered(tape))
     )

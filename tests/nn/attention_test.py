@@ -27,7 +27,7 @@ small_blocks = pytest.mark.parametrize("rows, many", [(128, 1 << 21), (3, 1 << 2
 def in_blocks(monkeypatch, rows, many):
     """Blocks of so many rows, and so many scores at the most that are kept."""
     monkeypatch.setattr(attention, "ROWS", rows)
-    monkeypatch.setattr(attention, "MANY", many)
+    monkeypatch.setattr(attention, "MAX_SCORES", many)
 
 
 @pytest.mark.every(6)
@@ -35,7 +35,7 @@ def in_blocks(monkeypatch, rows, many):
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_values_and_gradients_are_torchs(number, mode, monkeypatch, pytorch):
     monkeypatch.setattr(attention, "ROWS", (128, 3, 3)[number % 3])
-    monkeypatch.setattr(attention, "MANY", (1 << 21, 1 << 21, 0)[number % 3])
+    monkeypatch.setattr(attention, "MAX_SCORES", (1 << 21, 1 << 21, 0)[number % 3])
     shapes, options = CASES[number]
 
     def theirs(torch):

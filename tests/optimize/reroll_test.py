@@ -404,7 +404,7 @@ def test_what_does_not_repeat_itself_stays(f):
 
 def test_what_is_five_rounds_old_is_not_carried():
     """But rounds of five calls each are: what they read is of the round before."""
-    assert repetition.BACK == 4
+    assert repetition.MAX_DISTANCE == 4
     assert loops(rolled(further_back, S)) == [(8, 5)]
 
 
@@ -415,7 +415,7 @@ def test_few_calls_stay(rounds, expected):
             s = np.sin(s) + 0.1
         return s
 
-    assert 2 * 31 < repetition.CALLS == 2 * 32
+    assert 2 * 31 < repetition.MIN_CALLS == 2 * 32
     assert loops(rolled(f, S)) == expected
 
 
@@ -430,7 +430,7 @@ def test_few_rounds_stay(rounds, expected):
             s = np.log1p(s * s) + np.sin(s) * np.cos(s) - s * 0.25 + np.exp(-s * s)
         return s
 
-    assert repetition.ROUNDS == 4
+    assert repetition.MIN_ROUNDS == 4
     assert loops(rolled(f, S)) == expected
 
 

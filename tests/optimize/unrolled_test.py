@@ -41,14 +41,14 @@ def both_ways(x):
 
 @pytest.mark.parametrize("words", CASES)
 def test_what_differs_is_told_with_the_line(monkeypatch, words):
-    monkeypatch.setattr(unrolled, "LONG", 60)
+    monkeypatch.setattr(unrolled, "LONG_TAPE", 60)
     x = np.random.default_rng(0).random(101)
     with pytest.warns(RuntimeWarning, match=f"unrolled_test.py.*{words}"):
         trace(CASES[words], x)
 
 
 def test_a_loop_that_is_found_is_not_long(monkeypatch):
-    monkeypatch.setattr(unrolled, "LONG", 60)
+    monkeypatch.setattr(unrolled, "LONG_TAPE", 60)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trace(lambda x: sum(np.sin(x[t]) for t in range(len(x))), np.ones(101))

@@ -158,7 +158,7 @@ def bits(x):
 
 @pytest.mark.parametrize("seed", range(150))
 def test_random_rounds_of_short_arrays_are_numpys(seed, monkeypatch):
-    monkeypatch.setattr(rounds, "ROUNDS", 3)
+    monkeypatch.setattr(rounds, "MIN_ROUNDS", 3)
     rng = np.random.default_rng(seed)
     tape = Body(seed).finish(25)
     loop = Loop(tape, len(CARRIED), ROOM)

@@ -17,7 +17,7 @@ from tapegrad.core.request import Request
 from tapegrad.pipeline import trace
 from tapegrad.runtime import variant
 from tapegrad.runtime.entry import flat_function
-from tapegrad.runtime.often import SOME, Often, guarded
+from tapegrad.runtime.often import CALLS_BETWEEN_LOOKS, Often, guarded
 
 
 def test_what_is_called_often_is_compiled():
@@ -29,13 +29,13 @@ def test_what_is_called_often_is_compiled():
     often = Often(trace(Request(f, (np.ones(3), 2.0))).bound_tape(), "f")
     often.tier.mode = "always"  # so it is waited for
     call = often.on([0.5])
-    for k in range(SOME + 3):
+    for k in range(CALLS_BETWEEN_LOOKS + 3):
         x = np.array([k, 1.0, -2.0])
         found = call(x)
         for a, b in zip(found, f(x, 0.5), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-14)
         assert found[1] is not x
-        assert (often.compiled is None) == (k + 1 < SOME)
+        assert (often.compiled is None) == (k + 1 < CALLS_BETWEEN_LOOKS)
 
 
 def test_a_guard_that_fails_is_said_of_what_is_called_often():
@@ -43,7 +43,7 @@ def test_a_guard_that_fails_is_said_of_what_is_called_often():
     often = Often(trace(Request(lambda x, a: np.log(x) * a if x > 0 else x, (2.0, 3.0))).tape, "f")
     often.tier.mode = "always"
     call = often.on([2.0])
-    for _ in range(2 * SOME):
+    for _ in range(2 * CALLS_BETWEEN_LOOKS):
         assert call(3.0) == pytest.approx((2.0 * np.log(3.0),))
         with pytest.raises(Broken):
             call(-1.0)
@@ -62,7 +62,9 @@ def test_what_a_solver_calls_is_one_function(monkeypatch):
         y, told = scipy.integrate.odeint(slope, [1.0, 1.0], times, full_output=True)
         return y[-1], told["nfe"][-1]
 
-    monkeypatch.setattr("tapegrad.runtime.often.SOME", 1 << 20)  # no machine code is looked for
+    monkeypatch.setattr(
+        "tapegrad.runtime.often.CALLS_BETWEEN_LOOKS", 1 << 20
+    )  # no machine code is looked for
     g, p = jit(f, compile="never"), np.array([1.0, 0.3, 0.2, 0.8])
     expected, evaluations = [g(p) for _ in range(4)][-1]
     entered: list[Any] = []

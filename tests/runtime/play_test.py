@@ -19,7 +19,7 @@ X = np.random.default_rng(0).normal(size=(40, 5))
 
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch):
-    monkeypatch.setattr(lives, "LARGE", 0)
+    monkeypatch.setattr(lives, "LARGE_BYTES", 0)
 
 
 def overwritten(tape):
@@ -106,12 +106,12 @@ def test_a_tape_that_is_played_often_is_one_function():
     x = X[0].copy()
     g = value_and_grad(turning, compile="never")
     first = g(x)
-    for _ in range(2 * play.OFTEN):
+    for _ in range(2 * play.RUNS_BEFORE_COMPILING):
         value, gradient = g(x)
         assert value == first[0]
         np.testing.assert_array_equal(gradient, first[1])
     (tape,) = g.tapes
-    for _ in range(2 * play.OFTEN):
+    for _ in range(2 * play.RUNS_BEFORE_COMPILING):
         run(tape, [x])
     files = []
     before = sys.getprofile()

@@ -264,7 +264,7 @@ def test_machine_code_that_has_come_answers_the_next_call(monkeypatch):
     assert isinstance(g.front.recent[0], Playing)
     while g.cache_info().compiling:
         time.sleep(0.01)
-    time.sleep(2 * playing.OFTEN)
+    time.sleep(2 * playing.REPORT_INTERVAL)
     before = g.front.fast_hits
     np.testing.assert_allclose(g(X)[1], np.cos(X) - np.sin(X) * X)
     (entry,) = g.front.recent
@@ -303,7 +303,7 @@ def test_it_is_optimised_when_it_was_played_for_long(monkeypatch):
     g = often(f, X)
     (before,) = g.front.recent
     monkeypatch.setattr(variant, "PASSES", 0.0)
-    time.sleep(2 * playing.OFTEN)
+    time.sleep(2 * playing.REPORT_INTERVAL)
     g(X)
     (after,) = g.front.recent
     assert len(after.tape.calls) < len(before.tape.calls)

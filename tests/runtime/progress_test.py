@@ -17,7 +17,7 @@ import tapegrad.core.progress
 from tapegrad import grad
 from tapegrad.compiler.client import client
 
-tapegrad.core.progress.LONG = {long}
+tapegrad.core.progress.DELAY = {long}
 wait, waits = client.wait, iter([True] * 3)  # the first waits end before the compiler does
 client.wait = lambda *given: next(waits, None) or wait(*given)
 x = np.arange(1.0, 4.0)

@@ -642,7 +642,7 @@ def test_the_setting(monkeypatch):
         monkeypatch.setenv("TAPEGRAD_NUM_THREADS", odd)
         assert threads.available_cores() >= 1
     monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "9" * 26)
-    assert threads.available_cores() == threads.MOST
+    assert threads.available_cores() == threads.MAX_THREADS
     set_num_threads(np.int64(2))
     assert threads.pool.crew.size == 2
     for bad in (0, -1, 2.5, "2", True, 2**70):

@@ -24,7 +24,7 @@ from tapegrad.schedule.apart import set_apart
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(apart, "ONCE", apart.LEAST)
+    monkeypatch.setattr(apart, "MIN_OUTSIDE", apart.MIN_NEST)
 
 
 def text(tape: Tape) -> str:

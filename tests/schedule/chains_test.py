@@ -106,8 +106,8 @@ def test_squares_of_products():
 # ---- extremes
 
 EXTREMES: dict[str, dict[str, Any]] = {
-    "small things apart": {"buffers.FEW": 0},
-    "all loops in chunks": {"parallelise.GRAIN": 2, "buffers.FEW": 0},
+    "small things apart": {"buffers.MAX_SHARED_SLOT": 0},
+    "all loops in chunks": {"parallelise.GRAIN": 2, "buffers.MAX_SHARED_SLOT": 0},
     "all products in chunks": {
         **{"parallelise.GRAIN": 2, "products.SMALL_PRODUCT": 1, "products.SMALL_OF_BATCH": 1},
         **{"parallelise.LEAST_SIDE": 1, "parallelise.LEAST_TERMS": 2, "parallelise.BLOCK": 1},
@@ -115,8 +115,8 @@ EXTREMES: dict[str, dict[str, Any]] = {
     "tiny kernels": {"cut.LONGEST": 3},
     "tiny tiles": {"tile.ROWS": 2, "tile.WORTH": 1 << 20},
     "everything computed again": {"cost.CACHES": ((np.inf, 1e6),)},
-    "every product as a whole": {"products.SMALL_PRODUCT": 1, "buffers.FEW": 0},
-    "little fused": {"fuse.MAX_WEIGHT": 6, "buffers.FEW": 0},
+    "every product as a whole": {"products.SMALL_PRODUCT": 1, "buffers.MAX_SHARED_SLOT": 0},
+    "little fused": {"fuse.MAX_WEIGHT": 6, "buffers.MAX_SHARED_SLOT": 0},
 }
 EXTREMES["all at once"] = {k: v for extreme in EXTREMES.values() for k, v in extreme.items()}
 

@@ -16,7 +16,7 @@ from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import lowered
 from tapegrad.primitives import elementwise as ew
-from tapegrad.schedule.fuse import FEW, fuse, gather_fills
+from tapegrad.schedule.fuse import SMALL_EXTENT, fuse, gather_fills
 
 
 def nested(steps: list[Step]) -> list[Any]:
@@ -187,7 +187,7 @@ def test_fills_of_small_arrays_are_one_loop():
 
 @pytest.mark.parametrize(
     "other",
-    [real(9), real(FEW + 1), real(8, FEW + 1), None, "added"],
+    [real(9), real(SMALL_EXTENT + 1), real(8, SMALL_EXTENT + 1), None, "added"],
     ids=["another range", "many rows", "many columns", "the same array", "a sum"],
 )
 def test_fills_that_stay_apart(other):

@@ -216,7 +216,7 @@ PRODUCTS = ONE | LOOPED | STEPPED
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     """Plans of these programs are run as they are written, and held against the tape."""
-    monkeypatch.setattr("tapegrad.checking.oracle.MOST", 200_000)
+    monkeypatch.setattr("tapegrad.checking.oracle.MAX_ACCESSES", 200_000)
 
 
 @pytest.mark.every(12)

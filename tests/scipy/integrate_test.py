@@ -251,8 +251,8 @@ def test_one_tape_serves_any_number_of_steps(method, times, checkpoint):
 
 def test_more_steps_than_there_is_room_for(monkeypatch):
     """A call that needs more room is traced anew."""
-    monkeypatch.setattr(trajectories, "FEWEST", 16)
-    monkeypatch.setattr(trajectories, "MOST", 16)
+    monkeypatch.setattr(trajectories, "MIN_ROOM", 16)
+    monkeypatch.setattr(trajectories, "MAX_ROOM", 16)
     g = value_and_grad(lambda w: hunted(P * w).y[0, -1], compile="never")
     for w in (1.0, 9.0):
         np.testing.assert_allclose(g(w)[0], hunted(P * w).y[0, -1], rtol=1e-9)

@@ -95,8 +95,8 @@ def test_compiled_loops_find_what_python_finds(monkeypatch):
     for kind in (column_colours, star_colours, acyclic_colours):
         for _, p in matrices(4, symmetric=True):
             found = []
-            for small in (greedy.SMALL, -1):
-                monkeypatch.setattr(greedy, "SMALL", small)
+            for small in (greedy.UNCOMPILED_ENTRIES, -1):
+                monkeypatch.setattr(greedy, "UNCOMPILED_ENTRIES", small)
                 monkeypatch.setattr(colouring, "NARROW", 0)
                 found.append(kind(p, "smallest_last"))
             np.testing.assert_array_equal(*found)
@@ -105,8 +105,8 @@ def test_compiled_loops_find_what_python_finds(monkeypatch):
 def test_large_matrices_are_coloured_by_scipy_in_the_same_way(monkeypatch):
     for _, p in matrices(10):
         found = []
-        for small in (greedy.SMALL, -1):
-            monkeypatch.setattr(greedy, "SMALL", small)
+        for small in (greedy.UNCOMPILED_ENTRIES, -1):
+            monkeypatch.setattr(greedy, "UNCOMPILED_ENTRIES", small)
             found.append(column_colours(p, "largest_first"))
         np.testing.assert_array_equal(*found)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
     from tapegrad.ir.allocation import Allocation
 
-MOST = 4000  # memory accesses of a plan that is run: some 10 ms
+MAX_ACCESSES = 4000  # memory accesses of a plan that is run: some 10 ms
 CLOSE: dict[Any, float] = {
     **dict.fromkeys([np.dtype(np.float64), np.dtype(np.complex128)], 1e-9),
     **dict.fromkeys([np.dtype(np.float32), np.dtype(np.complex64)], 1e-4),
@@ -48,7 +48,7 @@ def hold(program: Program, tape: Tape, first: Plan, passes: Passes) -> None:
     plan, allocation = program.plan, program.allocation
     verify_allocation(plan, allocation, (), "assign")
     verify_allocation(plan, allocation, program.nested, "emit")
-    if count_accesses(plan) > MOST:
+    if count_accesses(plan) > MAX_ACCESSES:
         return
     for values in drawn(tape):
         if differs(tape, values, plan, allocation, program.nested):

@@ -388,13 +388,13 @@ def _accesses(
         yield from [*written, *found] if step.of_arrays else [*found, *written]
 
 
-ENOUGH = 4096  # iterations: if there are more, only the first and last are tried
+MAX_ITERATIONS = 4096  # iterations: if there are more, only the first and last are tried
 
 
 def _overwrites(accesses: Sequence[Access], old: Cell, allocation: Allocation) -> bool:
     """Whether an element of `old` is used after another cell was written in its place."""
     written: set[int] = set()
-    many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > ENOUGH
+    many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > MAX_ITERATIONS
     for access, values in _in_order(list(accesses), 0, {}, many):
         places = _elements(access, values, allocation)
         if access.cell.root is old:

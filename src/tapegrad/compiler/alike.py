@@ -32,9 +32,9 @@ from tapegrad.primitives.base import Elementwise, Parametric, Primitive
 from tapegrad.schedule.lengths import varied
 from tapegrad.schedule.resized import resized
 
-LONG = 2000  # calls: scheduling two such programs takes as long as compiling one
-MOST = 8  # programs kept of each kind
-TRIED = 3  # programs beside which a new one is compiled, until it has their loops
+MAX_CALLS = 2000  # calls: scheduling two such programs takes as long as compiling one
+MAX_PROGRAMS = 8  # programs kept of each kind
+CANDIDATES = 3  # programs beside which a new one is compiled, until it has their loops
 KIND, AXES = "kind", "axes"
 
 
@@ -47,7 +47,7 @@ class Kind:
         self._known: list[tuple[float, bytes]] = []
         self._key: Any = None
         self._axes: list[tuple[int, int]] = []  # axes that vary
-        if len(tape.calls) > LONG or opaque_of(packed.primitives):
+        if len(tape.calls) > MAX_CALLS or opaque_of(packed.primitives):
             return
         self._key = KIND, digest("\n".join(_described(tape)).encode()), None
         self._known = _found(self._key) or []
@@ -58,7 +58,7 @@ class Kind:
         vary come first."""
         nearest = sorted(self._known, key=lambda one: abs(one[0] - self._size))
         partly = []
-        for _, content in nearest[:TRIED]:
+        for _, content in nearest[:CANDIDATES]:
             other = loaded(content).unpack()
             axes = varied(self._tape, other)
             if axes and {*axes}.issuperset(self._axes):
@@ -80,7 +80,7 @@ class Kind:
         except Exception as error:  # it refers to objects of this process
             let_through(error)
             return
-        _keep(self._key, [*self._known, (self._size, content)][-MOST:])
+        _keep(self._key, [*self._known, (self._size, content)][-MAX_PROGRAMS:])
 
 
 def _varying(tape: Tape) -> list[tuple[int, int]]:

@@ -9,13 +9,13 @@ from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST = 4096  # results that are cached
+CACHED_LISTINGS = 4096  # results that are cached
 
 
 def kept_by_code(f: F) -> F:
     """Cache a function of a code object and further arguments. Equal codes share a result. Hashing
     a code takes time in proportion to its length, so it is looked up by identity first."""
-    of_equal = lru_cache(maxsize=MOST)(f)
+    of_equal = lru_cache(maxsize=CACHED_LISTINGS)(f)
     held: dict[Any, tuple[Any, CodeType]] = {}
 
     @wraps(f)
@@ -23,7 +23,7 @@ def kept_by_code(f: F) -> F:
         key = id(code), *given
         found = held.get(key)
         if found is None:
-            if len(held) >= MOST:
+            if len(held) >= CACHED_LISTINGS:
                 held.clear()
             found = held[key] = of_equal(code, *given), code
         return found[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-MOST = 400  # lines of a text: a notebook keeps them all in its file
+MAX_LINES = 400  # lines of a text: a notebook keeps them all in its file
 
 _STYLE = """
 .tapegrad {font-size: 13px; line-height: 1.45; color: inherit}
@@ -55,13 +55,13 @@ def code(text: str, how: str) -> str:
     the rest is."""
     lines = text.split("\n")
     rows = []
-    for line in lines[:MOST]:
+    for line in lines[:MAX_LINES]:
         before, sign, comment = line.partition("  # ")
         rows.append(
             escape(before) + f'<span class="dim">{escape(sign + comment)}</span>' * bool(sign)
         )
-    if len(lines) > MOST:
-        rows.append(escape(f"... {len(lines) - MOST} more lines: {how}"))
+    if len(lines) > MAX_LINES:
+        rows.append(escape(f"... {len(lines) - MAX_LINES} more lines: {how}"))
     return "<pre>" + "\n".join(rows) + "</pre>"
 
 

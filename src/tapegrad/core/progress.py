@@ -16,8 +16,8 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 
-LONG = 2.0  # seconds before a bar appears
-OFTEN = 0.1  # seconds from one update to the next
+DELAY = 2.0  # seconds before a bar appears
+INTERVAL = 0.1  # seconds from one update to the next
 
 
 class _Here(threading.local):
@@ -45,7 +45,7 @@ class Progress:
     ) -> None:
         self.text, self.unit, self.total = text, unit, total
         self.done: Any = 0
-        self.due = time.monotonic() + LONG
+        self.due = time.monotonic() + DELAY
         self.bar: Any = None
         self.quietly = quietly
 
@@ -66,7 +66,7 @@ class Progress:
         self.done = done
         now = time.monotonic()
         if now >= self.due and self.outer is None:
-            self.due = now + OFTEN
+            self.due = now + INTERVAL
             self.quietly(self._shown)()
 
     def _shown(self) -> None:

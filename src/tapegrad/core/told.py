@@ -15,7 +15,7 @@ from typing import Any
 
 from tapegrad.core.handlers import users
 
-MOST = 1000  # what a trace has come past, of which it tells where it fails
+MAX_TOLD = 1000  # what a trace has come past, of which it tells where it fails
 
 
 class Told:
@@ -24,7 +24,7 @@ class Told:
     def __init__(self) -> None:
         self.count = 0
         self.at = 0
-        self.recorded: deque[Callable[[], Any]] = deque(maxlen=MOST)
+        self.recorded: deque[Callable[[], Any]] = deque(maxlen=MAX_TOLD)
 
     def again(self) -> None:
         """Another attempt begins."""

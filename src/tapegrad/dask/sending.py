@@ -22,7 +22,7 @@ import numpy as np
 from tapegrad.core.installed import is_installed, is_pythons
 from tapegrad.core.locks import new_lock
 
-MOST = 32  # values that a process keeps for others; the least recently used goes first
+CACHED_VALUES = 32  # values that a process keeps for others; the least recently used goes first
 
 _lock = new_lock()
 _known: OrderedDict[bytes, Sent] = OrderedDict()
@@ -64,7 +64,7 @@ def received(data: bytes) -> Sent:
             sent = _known[data] = Sent(cloudpickle.loads(data))
             sent._bytes = data
         _known.move_to_end(data)
-        while len(_known) > MOST:
+        while len(_known) > CACHED_VALUES:
             _known.popitem(last=False)
     return sent
 
@@ -90,7 +90,7 @@ def everywhere(sent: Sent) -> Any:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             future = held[name] = client.submit(received, sent.pickled(), key=name)
     held.move_to_end(name)
-    while len(held) > MOST:
+    while len(held) > CACHED_VALUES:
         held.popitem(last=False)
     return future
 

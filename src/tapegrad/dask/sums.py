@@ -20,7 +20,7 @@ from tapegrad.core.arrays import read
 from tapegrad.tracing.runs.traced import kept_as
 from tapegrad.trees import tree_leaves, tree_map
 
-SOME = 3  # parts that are named, of many
+PARTS_NAMED = 3  # parts that are named, of many
 
 
 class Share(NamedTuple):
@@ -47,7 +47,7 @@ def share_of(result: Any, rows: int, number: int, is_mean: bool) -> Share:
 def together(a: Share, b: Share) -> Share:
     """The share of two groups of parts, of which the first comes before the second."""
     total = tree_map(np.add, a.total, b.total)
-    return Share(total, a.rows + b.rows, (*a.not_finite, *b.not_finite)[:SOME], a.halves)
+    return Share(total, a.rows + b.rows, (*a.not_finite, *b.not_finite)[:PARTS_NAMED], a.halves)
 
 
 class Pairs:

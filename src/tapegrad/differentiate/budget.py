@@ -37,7 +37,7 @@ from tapegrad.primitives.named import again
 from tapegrad.primitives.views import GetItem
 
 STEPS = 8  # prices that are tried
-NEAR = 1.25  # choices within this factor of the least rough measure are measured exactly
+NEAR_LEAST = 1.25  # choices within this factor of the least rough measure are measured exactly
 AGAIN = "cotangent: "  # the start of the reasons of recomputed calls
 
 
@@ -61,7 +61,7 @@ def within(tape: Tape, most: int, rough: Measure, taken: Measure) -> Tape:
     halves = _Halves(tape)
     choices = {frozenset(kept): halves.keeping(kept) for kept in halves.choices(most)}
     size = {kept: rough(found) for kept, found in choices.items()}
-    near = max(most, NEAR * min(size.values()))
+    near = max(most, NEAR_LEAST * min(size.values()))
     for kept in sorted([kept for kept in choices if size[kept] <= near], key=halves.time):
         found = choices[kept]
         nbytes = taken(found)

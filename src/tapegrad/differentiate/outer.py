@@ -30,8 +30,8 @@ from tapegrad.primitives.contractions import LETTERS, ordered, spread
 from tapegrad.primitives.multilinear import Term, by_least_work
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze
 
-LARGE = 1 << 20  # elements: smaller products are formed
-MANY = 8  # sums of more products are formed
+MIN_UNFORMED = 1 << 20  # elements: smaller products are formed
+MAX_PRODUCTS = 8  # sums of more products are formed
 
 Shape = tuple[int, ...]
 
@@ -85,7 +85,7 @@ class Outer:
         """The sum of these products. It is formed if that needs no more memory than the factors."""
         size = math.prod(shape)
         factors = [f.node for product in products for f in product.factors]
-        if size < LARGE or any(2 * math.prod(x.shape) > size for x in factors):
+        if size < MIN_UNFORMED or any(2 * math.prod(x.shape) > size for x in factors):
             return Outer(shape, count, dict(enumerate(products))).formed()
         found: dict[Any, _Product] = {}
         for product in products:
@@ -93,7 +93,7 @@ class Outer:
             same = found.get(key)
             found[key] = same.plus(product) if same else product
         made = Outer(shape, count, found)
-        return made.formed() if len(found) > MANY else made
+        return made.formed() if len(found) > MAX_PRODUCTS else made
 
     @property
     def dtype(self) -> np.dtype:

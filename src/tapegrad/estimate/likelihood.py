@@ -24,7 +24,7 @@ from tapegrad.transforms import Unconstrained, at_paths
 _WITH_PRODUCTS = frozenset(["newton-cg", "trust-ncg", "trust-krylov", "trust-constr"])
 _WITH_HESSIANS = frozenset(["dogleg", "trust-exact"])
 _NEWTON = 300  # numbers: of more no Hessian is computed unless it is asked for
-_NEAR = 1e-9  # of the minimum, in units of the log-likelihood
+_TOLERANCE = 1e-9  # of the minimum, in units of the log-likelihood
 _FLAT = 1e-13  # of the largest curvature, once each number is measured in its own
 
 
@@ -276,16 +276,16 @@ def _newton(
         curvature, bends = Curvature.of(matrix, fixed), np.diagonal(matrix)
         along = curvature.bent.T @ slope
         gain = along @ along / 2
-        if gain <= 1e-20 or (last < _NEAR and gain > last / 2):  # rounding leaves no more
+        if gain <= 1e-20 or (last < _TOLERANCE and gain > last / 2):  # rounding leaves no more
             break
         moved = _shorter(likelihood, u, value, -curvature.bent @ along) if steps_left else None
         if moved is None:
             break
-        last, before = gain, before if last < _NEAR else bends  # those where it came near
+        last, before = gain, before if last < _TOLERANCE else bends  # those where it came near
         u, value, slope = moved
     flat = curvature.flat * ~fixed[:, None]
     falls = np.abs(slope / curvature.size @ flat).max(initial=0.0)
-    fades = (bends < 0.9 * before) if last < _NEAR else np.zeros(len(u), bool)
+    fades = (bends < 0.9 * before) if last < _TOLERANCE else np.zeros(len(u), bool)
     if not fades.any():
         fades = _flat_at_once(likelihood, u, value, curvature, along)
     fading = np.flatnonzero(fades & ~fixed)
@@ -295,7 +295,7 @@ def _newton(
         problem = f"second derivatives by {likelihood.called(bad)} aren't finite there"
     elif curvature.is_negative:
         problem = "the Hessian isn't positive definite: this is no minimum"
-    elif not gain <= _NEAR * max(1.0, abs(value) * 1e-3):
+    elif not gain <= _TOLERANCE * max(1.0, abs(value) * 1e-3):
         problem = f"the minimum is lower by {gain:.3g}, but no step leads down there"
     elif falls > 1e-6 * max(1.0, abs(likelihood.first)):
         problem = "the likelihood still falls where it has no curvature: it may have no minimum"

@@ -21,7 +21,7 @@ from tapegrad.ir.tape import Tape, Var
 from tapegrad.schedule.cost import each, moved, work_once
 from tapegrad.schedule.parallelise import GRAIN
 
-MANY = 3  # traces for one reason, which are one sentence
+MANY_TRACES = 3  # traces for one reason, which are one sentence
 SECTIONS = {
     "traces": "Traced and compiled",
     "loops": "Loops of the program",
@@ -107,7 +107,7 @@ def _traces(history: Iterable[Event]) -> list[str]:
     found = []
     for events in groups.values():
         text, last = events[-1].text, events[-1].fields
-        if len(events) < MANY:
+        if len(events) < MANY_TRACES:
             found += [event.text for event in events]
             continue
         change = f"{last['before']} --> {last['now']})" if last.get("now") else ""

@@ -16,7 +16,7 @@ from tapegrad.ir.memory import constants, first_read, held_at_peak
 from tapegrad.ir.report import size
 from tapegrad.ir.tape import Tape
 
-SMALL = 0.01  # of the peak: what takes less is added up
+MIN_SHARE = 0.01  # of the peak: what takes less is added up
 CONSTANT = "constant "
 
 
@@ -78,7 +78,7 @@ def _bytes(cell: Cell) -> int:
 def _sorted(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Buffers, the largest first, of which those that are small are one."""
     # A large constant doesn't hide what the call itself takes.
-    least = SMALL * sum(x.nbytes for x in buffers if not x.name.startswith(CONSTANT))
+    least = MIN_SHARE * sum(x.nbytes for x in buffers if not x.name.startswith(CONSTANT))
     found = sorted([x for x in buffers if x.nbytes >= least], key=lambda x: -x.nbytes)
     rest = [x for x in buffers if x.nbytes < least]
     if len(rest) > 1:

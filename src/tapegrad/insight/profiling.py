@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
     from tapegrad.core.values import Source
 
-SHORT = 0.05  # seconds of a call, for which it isn't too long to play it once more
+REPEATABLE_SECONDS = 0.05  # seconds of a call, for which it isn't too long to play it once more
 
 
 class Line(NamedTuple):
@@ -203,7 +203,9 @@ def profile_of(
     limits()  # and once more behind: for some time the cores may be another process's
     taken = sorted(_seconds(call) for _ in range(calls))
     seconds = taken[len(taken) // 2]
-    known = Known(tape, _program(tape), rounds_of(tape, values) if seconds < SHORT else {})
+    known = Known(
+        tape, _program(tape), rounds_of(tape, values) if seconds < REPEATABLE_SECONDS else {}
+    )
     measured = measure(known)
     most, report = limits(), tape.memory_report()
     nbytes = sum(x.aval.nbytes for x in (*tape.inputs, *tape.outputs))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tapegrad.core.values import Source
 from tapegrad.ir.tape import Call, Tape
 
-LEAST = 3  # times that a line was recorded, of what is called unrolled
+MIN_UNROLLED = 3  # times that a line was recorded, of what is called unrolled
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 
 
@@ -56,7 +56,7 @@ def repetitions(tape: Tape) -> list[Repetition]:
             groups[head].append(call)
     for head, calls in groups.items():
         rounds = max(Counter((c.src, c.primitive.name, c.reason) for c in calls).values())
-        if rounds >= LEAST:
+        if rounds >= MIN_UNROLLED:
             found.append(Repetition(head, False, rounds, _why(tape, head, calls)))
     unique = {(x.src.file, x.src.line, x.is_loop): x for x in found}
     return sorted(unique.values(), key=lambda x: (x.src.file, x.src.line))

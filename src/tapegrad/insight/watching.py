@@ -262,7 +262,7 @@ def _inside_of_rules(tape: Tape, own: set[Var], inside: bool) -> set[Operand]:
     return rules.keys() - (seen & own if inside else seen)
 
 
-FEW = 3  # rounds of a loop that are printed
+ROUNDS_SHOWN = 3  # rounds of a loop that are printed
 
 
 def print_calls(tape: Tape, values: Sequence[Any]) -> list[Any]:
@@ -270,7 +270,7 @@ def print_calls(tape: Tape, values: Sequence[Any]) -> list[Any]:
     first ones are."""
 
     def show(found: Finding) -> None:
-        if all(number < FEW for _, number in found.rounds):
+        if all(number < ROUNDS_SHOWN for _, number in found.rounds):
             where = "".join(f"round {number}: " for _, number in found.rounds)
             note = "  ".join(filter(None, [str(found.src or ""), found.call.reason]))
             print(

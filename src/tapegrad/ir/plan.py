@@ -173,7 +173,7 @@ class Plan:
         return str(METHODS["html"](self, "plan"))
 
 
-MANY = 1 << 40  # rounds
+MANY_ROUNDS = 1 << 40  # rounds
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
@@ -202,7 +202,7 @@ def count_accesses(step: Step | Plan) -> int:
         if step.start is None:
             count = math.ceil(count / step.step)
         return count * sum(map(count_accesses, step.body))
-    rounds = min(step.index.extent, MANY) if isinstance(step, Recurrence) else 0
+    rounds = min(step.index.extent, MANY_ROUNDS) if isinstance(step, Recurrence) else 0
     inside = rounds * count_accesses(step.plan) if isinstance(step, Recurrence) else 0
     whole = (math.prod(c.root.left) if at is None else 1 for c, at, _ in step.accesses())
     return 1 + inside + sum(whole)

@@ -22,7 +22,7 @@ from tapegrad.nn.normalisation import layer_norm
 __all__ = ["scaled_dot_product_attention", "soft_attention"]
 
 ROWS = 128  # of a block
-MANY = 1 << 21  # scores, of which no more than a block's are kept
+MAX_SCORES = 1 << 21  # scores, of which no more than a block's are kept
 PARTS = 4  # of a causal mask, each with a loop
 
 
@@ -100,7 +100,7 @@ def scaled_dot_product_attention(
         drawn = uniforms(rng, (*ahead, rows, keys))
     size = ROWS
     of_rows: Callable[..., Any] = functools.partial(_weighted, dropout_p=dropout_p)
-    if rows * keys > MANY and not dropout_p:
+    if rows * keys > MAX_SCORES and not dropout_p:
         # With a causal mask a loop for each part, since the first ones need few keys.
         of_rows, size = _in_rounds, -(-rows // PARTS // ROWS) * ROWS if is_causal else rows
     blocks = []

@@ -28,7 +28,7 @@ __all__ = [
     "conv_transpose3d",
 ]
 
-FEW = 64  # terms of a sum that are written out
+MAX_TERMS = 64  # terms of a sum that are written out
 
 
 # ---- arguments
@@ -250,7 +250,7 @@ def _conv(
             f"{name}: windows of {tuple(extents)} are larger than the padded input, whose shape "
             f"is {x.shape}"
         )
-    if own == 1 and groups > 1 and math.prod(k) <= FEW:
+    if own == 1 and groups > 1 and math.prod(k) <= MAX_TERMS:
         found = _each_channel(x, weight, groups, stride, dilation, counts)
     else:
         if groups > 1:

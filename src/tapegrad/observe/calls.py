@@ -50,9 +50,9 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.files import may_tell
 from tapegrad.observe.objects.harmless import (
-    CALM,
     CONTAINERS,
     DISPATCHER,
+    INERT,
     MAPPINGS,
     PLAIN_TYPES,
     is_file,
@@ -245,13 +245,13 @@ def _namer(o: Notes) -> str:
     return made.f_code.co_filename if made else ""
 
 
-MOST = 10_000  # maximal number of cached functions
+CACHED_FUNCTIONS = 10_000  # maximal number of cached functions
 _harmless: dict[int, Any] = {}  # harmless functions of C and NumPy, by id
 _OF_NUMBERS = {abs, divmod, len, max, min, pow, round, sum}  # reveal nothing else of arguments
 
 
 def _note_harmless(f: Any) -> None:
-    if len(_harmless) >= MOST:
+    if len(_harmless) >= CACHED_FUNCTIONS:
         _harmless.clear()
     _harmless[id(f)] = f
 
@@ -259,9 +259,9 @@ def _note_harmless(f: Any) -> None:
 def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether no argument has anything to record."""
     for x in args:
-        if not CALM[type(x)]:
+        if not INERT[type(x)]:
             return False
-    return not kwargs or all(CALM[type(x)] for x in kwargs.values())
+    return not kwargs or all(INERT[type(x)] for x in kwargs.values())
 
 
 _UNBOUND = (
@@ -405,7 +405,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         o.reads.lost(o.reads.places[id(args[0])].word)
         return None
     texts = name in ("format", "format_map") and args and isinstance(args[0], str)
-    if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
+    if texts and not all(INERT[type(x)] for x in (*args[1:], *kwargs.values())):
         o.reads.lost("str.format")  # it may read attributes
     # Adding values at an end doesn't read the values that are there.
     kind: Any = kind_of_items(args[0]) if args else None

@@ -31,7 +31,7 @@ import numpy as np
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.answers import answer_of
-from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.objects.harmless import INERT
 from tapegrad.observe.program.frames import MISSING, local, operand
 from tapegrad.observe.program.watching import CAN_REST
 
@@ -179,7 +179,7 @@ class _Round:
             return self._are_values(self._pop(1))
         elif name == "LOAD_CONST":
             stack.append(VALUE)
-            return CALM[type(i.argval)]
+            return INERT[type(i.argval)]
         elif name == "LOAD_DEREF":
             self.cells[arg] = None
             stack.append(VALUE)
@@ -276,18 +276,18 @@ _ROWS = "ArrayTracer.__iter__.<locals>.<genexpr>"
 
 def _is_closed(loop: Closed, a: Activation) -> bool:
     for k in loop.reads:
-        if not CALM[type(local(a.address, k))]:
+        if not INERT[type(local(a.address, k))]:
             return False
     for k in loop.cells:
         cell = local(a.address, k)
         try:
-            if not CALM[type(cell.cell_contents)]:
+            if not INERT[type(cell.cell_contents)]:
                 return False
         except (AttributeError, ValueError):
             return False
     known = a.frame.f_globals
     for name in loop.names:
-        if not CALM[type(known.get(name, MISSING))]:
+        if not INERT[type(known.get(name, MISSING))]:
             return False
     for module, name, lists in loop.functions:
         if known.get(module) is not np:

@@ -21,8 +21,8 @@ from tapegrad.observe.guards.lookups import FIXED, asked_kind
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects.harmless import (
     ARRAYS_ITERATOR,
-    CALM,
     CONTAINERS,
+    INERT,
     MAPPINGS,
     SEQUENCES,
     is_pythons_class,
@@ -68,7 +68,7 @@ def load_attribute(a: Activation, name: str) -> Then | None:
     kind = type(x)
     if name in ("f_locals", "f_globals") and a.o.library is not None:
         a.o.library.looks_back = True
-    if CALM[kind] or kind in FIXED:
+    if INERT[kind] or kind in FIXED:
         if isinstance(x, Value):
             put_without_derivative(a, x, name)
             a.o.lookups.attribute(x, name)
@@ -146,8 +146,8 @@ def subscript_slice(a: Activation, _: Any) -> Then | None:
 def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
     if (kind := kind_of_items(x)) is not type(x):
         a.o.kind(x)
-    if CALM[kind]:
-        return None if CALM[type(key)] else a.o.taken([x, key])
+    if INERT[kind]:
+        return None if INERT[type(key)] else a.o.taken([x, key])
     numbered = kind in (list, tuple) and type(key) is int and 0 <= key < len(x)
     if numbered or (kind in MAPPINGS and a.o.reads.is_key(key) and isinstance(x, dict)):
         place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
@@ -166,7 +166,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
         if found is not None:
             return found
     if kind in CONTAINERS:
-        return both(None if CALM[type(key)] else a.o.taken([key]), a.o.item(x, key))
+        return both(None if INERT[type(key)] else a.o.taken([key]), a.o.item(x, key))
     if isinstance(x, np.ndarray) and not isinstance(x, Value):
         if isinstance(key, Value) and (key.dtype.kind, key.shape) == ("b", ()):
             a.o.refuse(
@@ -211,7 +211,7 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
         return None
     note = change_item(a, x, key)
     # A container's item stores the value without reading it; elsewhere its parts are read.
-    held = type(key) is slice if kind_of_items(x) in CONTAINERS else not CALM[type(value)]
+    held = type(key) is slice if kind_of_items(x) in CONTAINERS else not INERT[type(value)]
     return both(note, a.o.taken([value]) if held else None)
 
 
@@ -225,7 +225,7 @@ def delete_subscript(a: Activation, _: Any) -> Then | None:
 def change_item(a: Activation, x: Any, key: Any, deletes: bool = False) -> Then | None:
     """Record that an item of `x` will be set or deleted, which fails if it isn't there."""
     a.o.kind(x)
-    note = None if CALM[type(key)] else a.o.taken([key])
+    note = None if INERT[type(key)] else a.o.taken([key])
     if deletes and kind_of_items(x) in MAPPINGS and a.o.reads.is_key(key):
         a.o.item(x, key, makes=False)
     a.o.sets_item(x, key, deletes)
@@ -238,7 +238,7 @@ def hashed(a: Activation, where: tuple[int, int]) -> None:
     for k in range(step - 1, step * count, step):
         put_key(a, k)
         x = a.top(k)
-        if not CALM[type(x)]:
+        if not INERT[type(x)]:
             a.o.kind(x)
             a.o.reads.pin(x)
 
@@ -251,7 +251,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     if in_place:
         fill(a, 1, 0, in_place=True)
     x, y = operands(a.stack)
-    if CALM[type(x)] and CALM[type(y)]:
+    if INERT[type(x)] and INERT[type(y)]:
         asked: Any = afterwards.operation(a, x, y) if type(x) is str else FOLLOWED
         return None if asked is FOLLOWED else asked
     if in_place and type(x) is list and type(y) in (list, tuple):  # as `extend`
@@ -285,7 +285,7 @@ def compare(a: Activation, asks_truth: bool) -> Then | None:
 
 def unary(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    return None if CALM[type(x)] else a.o.operands([x])
+    return None if INERT[type(x)] else a.o.operands([x])
 
 
 def contains(a: Activation, _: Any) -> Then | None:
@@ -305,7 +305,7 @@ def truth(a: Activation, _: Any) -> Then | None:
     x = a.top()
     if a.turning is not None or type(x) in (bool, np.bool_):
         dispatch.tested(a, x)
-    if CALM[type(x)]:
+    if INERT[type(x)]:
         return None
     if type(x) in CONTAINERS:
         a.o.truth(x)
@@ -331,7 +331,7 @@ def iterate(a: Activation, _: Any) -> Then | None:
     x = a.top()
     # From Python 3.13 on, a comprehension calls `iter` on an array's iterator. Rows are views.
     rows = isinstance(x, np.ndarray) and x.ndim > 1 and not isinstance(x, Value)
-    if CALM[type(x)] or type(x) is ARRAYS_ITERATOR or rows:
+    if INERT[type(x)] or type(x) is ARRAYS_ITERATOR or rows:
         return None
     if type(x) in CONTAINERS:
         a.o.running = a

@@ -33,7 +33,7 @@ from tapegrad.observe.guards.places import owner_of
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.bars import is_bars
 from tapegrad.observe.objects.comparing import is_made_anew
-from tapegrad.observe.objects.harmless import CALM, PLAIN, PLAIN_TYPES, is_own, is_silent
+from tapegrad.observe.objects.harmless import INERT, PLAIN, PLAIN_TYPES, is_own, is_silent
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.packages.callers import looks_back, note_callers
 from tapegrad.observe.packages.opaque import entered
@@ -57,7 +57,7 @@ class _Following(threading.local):
 following = _Following()
 _gettrace, _settrace = sys.gettrace, sys.settrace
 _OWN, _SILENT, _FOLLOWED = "own", "silent", "followed"
-MOST = 100_000  # maximal number of cached codes
+CACHED_CODES = 100_000  # maximal number of cached codes
 # Keyed by the ids of codes, since hashing a code takes long. The values keep the codes alive.
 _kinds: dict[int, tuple[str, CodeType]] = {}
 
@@ -77,7 +77,7 @@ def _kind_of(frame: FrameType) -> str:
     else:
         own = is_own(code) or is_bars(code.co_filename)
     found = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
-    if len(_kinds) >= MOST:
+    if len(_kinds) >= CACHED_CODES:
         _kinds.clear()
     _kinds[id(code)] = found, code
     return found
@@ -292,7 +292,7 @@ class Observer(Notes):
         from tapegrad.core.instances import noted
 
         for name, said, value in noted(x):
-            if not CALM[type(value)]:
+            if not INERT[type(value)]:
                 self.reads.root(value, said.format(text), name, like=False)
 
     def _entered(self, frame: FrameType, function: Any) -> None:

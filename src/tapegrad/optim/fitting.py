@@ -27,7 +27,7 @@ from tapegrad.trees import tree_map
 from tapegrad.typing import Compile
 
 # How near the loss of a step comes that is computed again, maybe on another machine
-_NEAR = 1e-9
+_TOLERANCE = 1e-9
 _NEAR_SINGLE = 1e-3  # in float32 and less
 
 
@@ -335,7 +335,7 @@ class Run:
             self.draws.bit_generator.state = self.drew
         rows = self.order.of(epoch)[batch - 1]
         value = self.trained(place.before, place.state, *batch_of(rows), **self.drawn)[0]
-        near = _NEAR if np.asarray(value).dtype == np.float64 else _NEAR_SINGLE
+        near = _TOLERANCE if np.asarray(value).dtype == np.float64 else _NEAR_SINGLE
         size = max(abs(x) for x in (place.loss, *[entry["loss"] for entry in known.history]))
         if not abs(np.float64(value) - place.loss) <= near * size:
             raise ArgumentError(

@@ -22,7 +22,7 @@ from tapegrad.errors import ArgumentError
 
 _MAGIC = b"tapegrad evaluations 1\n"
 _HEAD = struct.Struct("<16sQI")  # of the question, how many numbers answer it, and their checksum
-_NEAR = 1e-9  # the last answer is computed again, maybe on another machine
+_TOLERANCE = 1e-9  # the last answer is computed again, maybe on another machine
 
 
 class Journal:
@@ -99,4 +99,6 @@ class Journal:
 
 def _are_near(a: np.ndarray, b: np.ndarray) -> bool:
     size = max(1e-300, float(np.max(np.abs(b), initial=0.0)))
-    return a.shape == b.shape and np.allclose(a, b, rtol=_NEAR, atol=_NEAR * size, equal_nan=True)
+    return a.shape == b.shape and np.allclose(
+        a, b, rtol=_TOLERANCE, atol=_TOLERANCE * size, equal_nan=True
+    )

@@ -48,7 +48,7 @@ def pieces(entries: Sequence[Any]) -> list[Row | range]:
             if not step or x.number != first.number + step * (stop - at):
                 break
             stop += 1
-        if stop - at >= repetition.ROUNDS:
+        if stop - at >= repetition.MIN_ROUNDS:
             found.append(Row(first.array, first.number, step, stop - at))
         elif found and isinstance(found[-1], range):
             found[-1] = range(found[-1].start, at + 1)

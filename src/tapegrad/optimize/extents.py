@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.ir.tape import Call, Tape, Var
-from tapegrad.optimize.repetition import ROUNDS
+from tapegrad.optimize.repetition import MIN_ROUNDS
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.extrema import Max, Min
@@ -60,7 +60,7 @@ def may_differ(tape: Tape) -> bool:
     for call in tape.calls:
         at = call.primitive.name, call.src and call.src.line
         shapes.setdefault(at, set()).add(tuple([x.shape for x in (*call.operands, *call.outs)]))
-    return any(len(found) >= ROUNDS for found in shapes.values())
+    return any(len(found) >= MIN_ROUNDS for found in shapes.values())
 
 
 class Lines:
@@ -113,7 +113,7 @@ class Lines:
 
     def differ(self) -> bool:
         """Whether some line has several shapes."""
-        return any(len(line.shapes) >= ROUNDS for line in self.lines)
+        return any(len(line.shapes) >= MIN_ROUNDS for line in self.lines)
 
     def find(self, node: Node) -> Node:
         """The representative of an axis' class (union-find)."""
@@ -153,7 +153,7 @@ class Lines:
             line = self.lines[number]
             found = extents.setdefault(self.find((number, m, axis)), set())
             found.update(line.extents(m if m != OUT else len(line.first.operands), axis))
-        self.grown = {c: max(found) for c, found in extents.items() if len(found) >= ROUNDS}
+        self.grown = {c: max(found) for c, found in extents.items() if len(found) >= MIN_ROUNDS}
 
     def rewrites(self, line: Line) -> bool:
         """Whether `growing` can rewrite the calls of a line for longer arrays."""

@@ -8,13 +8,13 @@ from itertools import count
 from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, Tape, Var
-from tapegrad.optimize.repetition import ROUNDS
+from tapegrad.optimize.repetition import MIN_ROUNDS
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import SetItem, Stack
 from tapegrad.primitives.views import GetItem, Transpose
 from tapegrad.primitives.windows import Empty
 
-LARGE = 1 << 24  # bytes: larger arrays of results aren't made
+MAX_STACK_BYTES = 1 << 24  # bytes: larger arrays of results aren't made
 
 
 def with_stacks(tape: Tape) -> Tape:
@@ -30,7 +30,9 @@ def with_stacks(tape: Tape) -> Tape:
             before = chain[-1].operands if chain else ()
             if call.operands[: len(before)] == before:
                 chain.append(call)
-    chains = {call.out: chain for chain in last.values() if len(chain) >= ROUNDS for call in chain}
+    chains = {
+        call.out: chain for chain in last.values() if len(chain) >= MIN_ROUNDS for call in chain
+    }
     if not chains:
         return tape
     fresh = count(tape.last + 1)

@@ -33,7 +33,7 @@ from tapegrad.primitives.kinds import (
     View,
 )
 
-LESS = 16  # an operand with a 16th of the elements of a result is free to pass
+FREE_SHARE = 16  # an operand with a 16th of the elements of a result is free to pass
 
 
 @everywhere
@@ -91,7 +91,9 @@ def _sunk(call: Call, before: Sequence[Call], there: set[Operand]) -> Call:
     quick: set[Operand] = set()
     for by in before:
         x = by.outs[0]
-        ready = (LESS * y.aval.size <= x.aval.size or y in there or y in quick for y in by.operands)
+        ready = (
+            FREE_SHARE * y.aval.size <= x.aval.size or y in there or y in quick for y in by.operands
+        )
         if x.shape and _is_plain(by) and all(ready):
             quick.add(x)
     wanted = quick.intersection(given[first:])

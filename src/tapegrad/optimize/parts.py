@@ -31,7 +31,7 @@ from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import GetItem, Transpose
 from tapegrad.primitives.windows import SetWindow
 
-MOST = 8  # parts of a vector at most: an operation on the vector becomes one for each part
+MAX_PARTS = 8  # parts of a vector at most: an operation on the vector becomes one for each part
 LONGER = 2  # the bound on the factor by which the number of calls of a round grows
 
 
@@ -201,7 +201,7 @@ class _Round:
     def _stacked(self, call: Call) -> _Parts | None:
         primitive: Any = call.primitive
         alike = all(x.aval.dtype == call.out.dtype for x in call.operands)
-        if not alike or not 2 <= len(call.operands) <= MOST:
+        if not alike or not 2 <= len(call.operands) <= MAX_PARTS:
             return None
         return _Parts(primitive.axis, tuple([self._whole(x) for x in call.operands]))
 

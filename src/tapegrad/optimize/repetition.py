@@ -21,20 +21,21 @@ import numpy as np
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.optimize.unrolled import may_begin
 from tapegrad.primitives.kinds import Library, Routine, Taking
-from tapegrad.primitives.loops import CALLS as CALLS
-from tapegrad.primitives.loops import NUMPYS as NUMPYS
-from tapegrad.primitives.loops import ROUNDS as ROUNDS
+from tapegrad.primitives.loops import MIN_CALLS as MIN_CALLS
+from tapegrad.primitives.loops import MIN_NUMPY_CALLS as MIN_NUMPY_CALLS
+from tapegrad.primitives.loops import MIN_ROUNDS as MIN_ROUNDS
 from tapegrad.primitives.scatter import Update
 from tapegrad.primitives.views import GetItem, Takes
 
-BACK = 4  # rounds: older values aren't carried
-FEW = 8  # calls that are compared separately
-TRIED = 64  # periods that are tried, from the shortest on,
-OUTER = 8  # and behind a run, which may be an inner loop
+MAX_DISTANCE = 4  # rounds: older values aren't carried
+FIRST_MARKS = 8  # calls that are compared separately
+MAX_PERIODS = 64  # periods that are tried, from the shortest on,
+MAX_OUTER_PERIODS = 8  # and behind a run, which may be an inner loop
 # The search stops after examining so many operands, and so many more for each call: about 50 us a
 # call.
-EFFORT = 30_000, 60
-SMALL = 1024  # bytes: larger values aren't collected in an array, unless they are parts of one
+OPERANDS_EXAMINED = 30_000, 60
+# Bytes: larger values aren't collected in an array, unless they are parts of one.
+MAX_COLLECTED = 1024
 INDEXED = (Takes, Update, Taking)  # primitives whose index may move
 
 MODULUS = (1 << 61) - 1
@@ -100,7 +101,7 @@ class Effort:
     """The number of operands that may still be examined. All searches in one tape share it."""
 
     def __init__(self, calls: int) -> None:
-        some, each = EFFORT
+        some, each = OPERANDS_EXAMINED
         self.left = some + each * calls
 
 
@@ -202,7 +203,7 @@ class Repetition:
         """Whether these runs leave too few calls, and are too few, to be the rounds of an outer
         loop."""
         left = len(self.calls) - sum(run.stop - run.start for run in runs)
-        return left < CALLS and len(runs) < ROUNDS
+        return left < MIN_CALLS and len(runs) < MIN_ROUNDS
 
     def runs(self) -> Iterator[Run]:
         """The runs, in order. They don't overlap."""
@@ -218,8 +219,8 @@ class Repetition:
 
     def _longest(self, at: int) -> Run | None:
         """The run from `at` on that covers the most calls."""
-        places = self.next_places(at, TRIED)
-        if len(places) < ROUNDS - 1:
+        places = self.next_places(at, MAX_PERIODS)
+        if len(places) < MIN_ROUNDS - 1:
             return None
         best: Run | None = None
         known: list[int] = []  # periods for which there is a run
@@ -230,8 +231,8 @@ class Repetition:
             rounds = self.repeated(at, period)
             size = rounds * period
             if (
-                rounds < ROUNDS
-                or size < CALLS
+                rounds < MIN_ROUNDS
+                or size < MIN_CALLS
                 or (best and rounds * period <= best.stop - best.start)
             ):
                 continue
@@ -244,7 +245,7 @@ class Repetition:
             # round begins behind them.
             known.append(period)
             waiting = [k for k in waiting if all(k % p for p in known)]
-            outer = [place - at for place in self.next_places(at, OUTER, run.stop)]
+            outer = [place - at for place in self.next_places(at, MAX_OUTER_PERIODS, run.stop)]
             waiting += [k for k in reversed(outer) if k not in known and k not in waiting]
         if best is None or best.stop - best.start < self._least(best):
             return None
@@ -257,11 +258,11 @@ class Repetition:
         rounds must be alike. Most periods fail, and there are many.
         """
         marks, mark = self.marks, self.marks[at]
-        fitting = places[: bisect_right(places, at + (len(marks) - at) // ROUNDS)]
+        fitting = places[: bisect_right(places, at + (len(marks) - at) // MIN_ROUNDS)]
         return [
             period
             for place in fitting
-            if marks[last := at + (ROUNDS - 1) * (period := place - at)] == mark
+            if marks[last := at + (MIN_ROUNDS - 1) * (period := place - at)] == mark
             and marks[last + period - 1] == marks[place - 1]
             and marks[last + 1 - period] == marks[at + 1]
             and not self._is_stuck(at, period)
@@ -272,7 +273,7 @@ class Repetition:
         calls = self.calls[run.start : run.start + run.period]
         kinds = [c.primitive for c in calls]
         by_numpy = any(isinstance(p, Library) and not isinstance(p, Routine) for p in kinds)
-        return NUMPYS if by_numpy else CALLS
+        return MIN_NUMPY_CALLS if by_numpy else MIN_CALLS
 
     def repeated(self, at: int, period: int) -> int:
         """The number of rounds with equal marks."""
@@ -284,9 +285,9 @@ class Repetition:
 
     def _stretch(self, at: int, period: int) -> int:
         """The number of calls from `at` on that have the marks of the calls one period later."""
-        mine, theirs = self.marks[at : at + FEW], self.marks[at + period : at + period + FEW]
+        mine, theirs = (self.marks[k : k + FIRST_MARKS] for k in (at, at + period))
         if mine == theirs:
-            return self._by_sums(at, period, FEW)
+            return self._by_sums(at, period, FIRST_MARKS)
         pairs = enumerate(zip(mine, theirs, strict=False))
         return next((k for k, (a, b) in pairs if a != b), len(theirs))
 
@@ -312,7 +313,7 @@ class Repetition:
         It is tried with few rounds first. So if operands follow one way for a few rounds only, the
         calls behind aren't examined.
         """
-        tried = ROUNDS
+        tried = MIN_ROUNDS
         while rounds >= tried and self.effort.left > 0:
             run = self._checked(start, period, tried)
             if run is None or run.rounds < tried or tried == rounds:
@@ -330,7 +331,7 @@ class Repetition:
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
         is_near = start <= at < start + period
-        if is_near and self._way(at, m, start, period, rounds)[1] < ROUNDS:
+        if is_near and self._way(at, m, start, period, rounds)[1] < MIN_ROUNDS:
             self._bar(at, m, period)
             return None
         moves: list[tuple[int, ...] | None] = []
@@ -338,7 +339,7 @@ class Repetition:
             move = None
             if isinstance(self.calls[start + k].primitive, INDEXED):
                 move, rounds = self._move(start + k, period, rounds)
-            if rounds < ROUNDS:
+            if rounds < MIN_ROUNDS:
                 self._stuck[period] = start + k, start + k
                 return None
             moves.append(move)
@@ -347,7 +348,7 @@ class Repetition:
             here = []
             for m in range(len(self.calls[start + k].operands)):
                 way, rounds = self._way(start + k, m, start, period, rounds)
-                if rounds < ROUNDS:
+                if rounds < MIN_ROUNDS:
                     self._in_the_way[period] = start + k, m
                     self._bar(start + k, m, period)
                     return None
@@ -375,7 +376,7 @@ class Repetition:
     def _fits(self, x: Operand) -> bool:
         """Whether a value may be one of the "entries" of a way."""
         is_made = type(x) is Var and x.id in self.made
-        return is_made or x.aval.nbytes <= SMALL or x in self.constants
+        return is_made or x.aval.nbytes <= MAX_COLLECTED or x in self.constants
 
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
         """Operand `m` of a call in each of `rounds` rounds."""
@@ -385,7 +386,7 @@ class Repetition:
 
     def _way(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
         """The way of operand `m` of a call, and the number of rounds for which it holds."""
-        xs = self.operands(at, m, period, min(rounds, BACK + 1))
+        xs = self.operands(at, m, period, min(rounds, MAX_DISTANCE + 1))
         for r, x in enumerate(xs):
             made = self._inside(x, start)
             if made is None:
@@ -433,7 +434,8 @@ class Repetition:
             return Way("same", first), rounds
         count = next((k for k, x in enumerate(xs) if x is not first and x != first), len(xs))
         small = all(
-            x.aval.nbytes <= SMALL or x in self.constants or self._is_entry(x) for x in xs[:rounds]
+            x.aval.nbytes <= MAX_COLLECTED or x in self.constants or self._is_entry(x)
+            for x in xs[:rounds]
         )
         if small:
             return Way("entries", xs=tuple(xs[:rounds])), rounds

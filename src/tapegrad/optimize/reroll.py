@@ -38,7 +38,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition, unrolled
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
 from tapegrad.optimize.growing import with_parts
-from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
+from tapegrad.optimize.repetition import MAX_DISTANCE, Repetition, Run, Way
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
@@ -80,7 +80,7 @@ def _left(found: Repetition, runs: Sequence[Run]) -> int:
 def _with_parts(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:
     """The runs, including those in which arrays grow. For these the tape may be rewritten."""
     left = _left(found, runs)
-    grown = with_parts(found.tape, found.constants) if left >= repetition.CALLS else None
+    grown = with_parts(found.tape, found.constants) if left >= repetition.MIN_CALLS else None
     if grown is not None:
         other = Repetition(*grown, effort=found.effort)
         others = list(other.runs())
@@ -327,7 +327,7 @@ class _Rolled:
         run = body.run
         found: dict[Slot, list[tuple[int, int]]] = {}
         for (k, out), rounds in self.wanted[run.start].items():
-            stacked = min(rounds) < run.rounds - BACK
+            stacked = min(rounds) < run.rounds - MAX_DISTANCE
             for r in sorted(rounds):
                 back = 0 if stacked else run.rounds - r
                 slot = Slot(k, out, 0, (None,), True) if stacked else self._last(body, k, out, back)

@@ -33,7 +33,7 @@ from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.kinds import Contraction, Reduction, Repeated, View
 from tapegrad.primitives.views import BroadcastTo
 
-ROUNDS = 4
+MAX_ROUNDS = 4
 
 Rewrite = Callable[..., Operand | None]
 
@@ -53,7 +53,7 @@ def reorder(tape: Tape) -> Tape:
     may ask about invariants only.
     """
     matrices = tape.matrices
-    for _ in range(ROUNDS):  # a pass may leave one reader of a product to the next
+    for _ in range(MAX_ROUNDS):  # a pass may leave one reader of a product to the next
         if not _multiplies(tape):
             break
         simplifier = Simplifier(tape)

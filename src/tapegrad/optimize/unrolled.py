@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from tapegrad.ir.tape import Call, Source, Tape
-from tapegrad.primitives.loops import CALLS, ROUNDS
+from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
 
-LONG = 5000  # calls: compiling a tape of this length takes a minute
+LONG_TAPE = 5000  # calls: compiling a tape of this length takes a minute
 
 
 def may_repeat(tape: Tape) -> bool:
     """Whether calls of a tape may be the rounds of a loop. In a loop no call is the only one with
     its primitive and line, since rounds do the same on the same lines."""
-    if len(tape.calls) < CALLS:
+    if len(tape.calls) < MIN_CALLS:
         return False
     counts = Counter((call.primitive.name, call.src) for call in tape.calls)
-    return sum(count for count in counts.values() if count >= ROUNDS) >= CALLS
+    return sum(count for count in counts.values() if count >= MIN_ROUNDS) >= MIN_CALLS
 
 
 def may_repeat_inside(tape: Tape) -> bool:
@@ -32,7 +32,7 @@ def may_begin(count: int, digest: Callable[[int, int], int]) -> list[bool]:
     `digest` hashes stretches of calls. All rounds of a loop but the last equal the next round, so
     the stretch that they form occurs again. In most tapes without loops no stretch does.
     """
-    length = CALLS - CALLS // ROUNDS
+    length = MIN_CALLS - MIN_CALLS // MIN_ROUNDS
     known: set[int] = set()
     found = [False] * count
     for at in range(count - length, -1, -1):
@@ -52,7 +52,7 @@ def searched(call: Call) -> tuple[Tape, ...]:
 def unrolled_loop(tape: Tape) -> str:
     """A message about a long tape: the line with the most calls, their number, and what differs
     among its rounds. Empty if the tape isn't long."""
-    if len(tape.calls) <= LONG:
+    if len(tape.calls) <= LONG_TAPE:
         return ""
     counts = Counter(call.src for call in tape.calls if call.src is not None)
     if not counts:

@@ -30,7 +30,7 @@ import numpy as np
 
 FALL = 45.0  # exp(-45) = 3e-20
 NODES = 40
-LEAST = 1e-300  # derivatives at smaller parameters are the same
+TINY = 1e-300  # derivatives at smaller parameters are the same
 _CHUNK = 256  # elements at once
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 
@@ -155,7 +155,7 @@ def gamma_slope(order: int, a: Any, x: Any) -> Any:
 def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     import scipy.special
 
-    a = np.where((a > 0) & (a < LEAST), LEAST, a)
+    a = np.where((a > 0) & (a < TINY), TINY, a)
     below = scipy.special.gammainc(a, x) <= 0.5
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     a, t = np.where(inside, a, 1.0), np.where(inside, x, 1.0)
@@ -244,7 +244,7 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     import scipy.special
 
     given = a, b
-    a, b = (np.where((p > 0) & (p < LEAST) & (q > 1e-250), LEAST, p) for p, q in ((a, b), (b, a)))
+    a, b = (np.where((p > 0) & (p < TINY) & (q > 1e-250), TINY, p) for p, q in ((a, b), (b, a)))
     fallen = [p / q for p, q, order in zip(given, (a, b), (i, j), strict=True) if not order]
     inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & np.isfinite(a) & np.isfinite(b)
     a, b, t = np.where(inside, a, 1.0), np.where(inside, b, 1.0), np.where(inside, x, 0.5)

@@ -24,9 +24,10 @@ from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
 # For loops that are found in a tape, not written by the user:
-ROUNDS = 4  # the least number of rounds
-CALLS = 64  # the least number of calls in all rounds: LLVM is better at fewer
-NUMPYS = 256  # the same, if NumPy makes some of them: a loop makes all of its calls with NumPy then
+MIN_ROUNDS = 4  # the least number of rounds
+MIN_CALLS = 64  # the least number of calls in all rounds: LLVM is better at fewer
+# The same, if NumPy makes some of them: a loop makes all of its calls with NumPy then.
+MIN_NUMPY_CALLS = 256
 
 
 @parametric

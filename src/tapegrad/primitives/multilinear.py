@@ -36,7 +36,7 @@ from tapegrad.primitives.kinds import Composite
 from tapegrad.primitives.reductions import All, Any_, Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
 
-FEW = 20_000  # products that take less time to add up than the operands to check
+CHEAP_PRODUCTS = 20_000  # products that take less time to add up than the operands to check
 BOUNDS = 330, 240, 120, *range(60, 0, -1)  # few, so one check often serves twice
 
 
@@ -77,7 +77,7 @@ class Products(Composite):
         return xs[0].with_shape(tuple([extents[k] for k in self.terms[1]]))
 
     def evaluate(self, *xs: Any) -> Any:
-        if math.prod(self._extents(xs).values()) > FEW:
+        if math.prod(self._extents(xs).values()) > CHEAP_PRODUCTS:
             arrays = list(map(np.asarray, xs))
             with np.errstate(all="ignore"):
                 found = self.expand(*arrays)

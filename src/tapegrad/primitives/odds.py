@@ -31,7 +31,7 @@ from tapegrad.primitives.rises import rest, rest_rise
 from tapegrad.primitives.scipys import log_ratio
 from tapegrad.primitives.stated import stated
 
-LEAST = 0.1  # the least parameters for which inverses are found at fixed odds
+MIN_SHAPE = 0.1  # the least parameters for which inverses are found at fixed odds
 
 Orders = tuple[int, int, int]
 Polynomial = dict[tuple[int, ...], float]  # coefficients by the powers of H, K, a, b, A
@@ -320,7 +320,7 @@ def _nbdtrin(k: Any, n: Any, x: Any, p: Any) -> dict[str, Any]:
 
 
 def _both(a: Any, b: Any, **_: Any) -> list[tuple[Any, float]]:
-    return [(a, LEAST), (b, LEAST)]
+    return [(a, MIN_SHAPE), (b, MIN_SHAPE)]
 
 
 def _trials(k: Any, n: Any, **_: Any) -> list[tuple[Any, float]]:

@@ -31,7 +31,7 @@ from tapegrad.primitives.scipys import log_ratio, near
 from tapegrad.primitives.special import gammaln
 from tapegrad.primitives.stated import stated
 
-LEAST = 1.0  # the least shape for which this is used: 1 / Gamma(s) has a zero at 0
+MIN_SHAPE = 1.0  # the least shape for which this is used: 1 / Gamma(s) has a zero at 0
 
 
 def _slope(order: int, s: Any, d: Any) -> Any:
@@ -155,7 +155,7 @@ def _pdtrik(k: Any, m: Any, p: Any) -> Slopes:
 
 
 def _shape(shape: Callable[[Any], Any], name: str) -> Callable[..., Shapes]:
-    return lambda **known: [(shape(known[name]), LEAST)]
+    return lambda **known: [(shape(known[name]), MIN_SHAPE)]
 
 
 _A, _B = (_shape(lambda s: s, name) for name in "ab")

@@ -18,7 +18,7 @@ import numpy as np
 from tapegrad.core.values import Aval
 from tapegrad.primitives.base import broadcast_shapes
 
-MANY = 1 << 13  # elements from which on branches take longer
+MIN_SELECTED = 1 << 13  # elements from which on branches take longer
 BITS = {np.dtype(np.float64): np.dtype(np.int64), np.dtype(np.float32): np.dtype(np.int32)}
 
 
@@ -27,7 +27,7 @@ def where_of(condition: Aval, x: Aval, y: Aval) -> Callable[..., Any]:
     shape, dtype = broadcast_shapes(condition.shape, x.shape, y.shape), x.dtype
     bits = BITS.get(dtype)
     is_one_type = y.dtype == dtype and condition.dtype == np.bool_
-    if bits is None or not is_one_type or math.prod(shape) < MANY:
+    if bits is None or not is_one_type or math.prod(shape) < MIN_SELECTED:
         return np.where
 
     def select(c: Any, x: Any, y: Any) -> Any:

@@ -54,7 +54,8 @@ def _negative(slope: Any) -> Any:
     return slope if slope is None or isinstance(slope, Missing) else -slope
 
 
-LARGE = {"p": 0.5, "x": 0.5, "n": 4}  # stand-ins where shapes are small; 2 for other arguments
+# Stand-ins where shapes are small; 2 for other arguments
+LARGE_ARGUMENTS = {"p": 0.5, "x": 0.5, "n": 4}
 SEARCHED = 1e100  # SciPy's limit in a search for parameters
 
 
@@ -113,7 +114,7 @@ def _inverse(
         if many is not None:
             wide = [shape >= limit for shape, limit in many[0](**known)]
             there = reduce(logical_and, wide if aside is None else [*wide, logical_not(aside)])
-            large = {name: out.constant(LARGE.get(name, 2)) for name in known}
+            large = {name: out.constant(LARGE_ARGUMENTS.get(name, 2)) for name in known}
             linear = many[1](**{name: where(there, x, large[name]) for name, x in known.items()})
             aside = there if aside is None else logical_or(aside, there)
         if aside is not None:
@@ -296,7 +297,7 @@ def _inverse_beta(name: str, other: str) -> SciPys:
         turned, one = out > 0.5, p.constant(1)
         x = where(turned, _named(other)(b, a, p), out)
         left, right = where(turned, b, a), where(turned, a, b)
-        there = logical_and(left >= odds.LEAST, logical_and(right >= odds.LEAST, x > 0))
+        there = logical_and(left >= odds.MIN_SHAPE, logical_and(right >= odds.MIN_SHAPE, x > 0))
         side = where(turned, -one, one) * sign
         p_many, q_many = (where(there, v, one) for v in (left, right))
         x_many, y_many, at = (where(there, v, one * 0.5) for v in (x, 1 - x, p))

@@ -33,7 +33,7 @@ from tapegrad.primitives.kinds import Contraction
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import GetItem, Reshape
 
-SMALL = 1024  # elements: in smaller matrices zeros aren't searched for ...
+SMALL_MATRIX = 1024  # elements: in smaller matrices zeros aren't searched for ...
 WITHOUT = 10**6  # ... and scipy.sparse isn't loaded, which costs more than a thousand such matrices
 FEWER = 4  # times fewer passes are needed: otherwise dense passes are as fast
 
@@ -53,7 +53,7 @@ def dense(
     ins, outs = [tape.inputs[k] for k in wrt], [tape.outputs[k] for k in rows]
     width, height = sum(x.aval.size for x in ins), sum(y.aval.size for y in outs)
     passes = {"forward": width, "reverse": height}.get(mode, min(width, height))
-    least = SMALL if "scipy.sparse" in sys.modules else WITHOUT
+    least = SMALL_MATRIX if "scipy.sparse" in sys.modules else WITHOUT
     if width * height < least or passes < FEWER:
         return None
     if len({x.dtype for x in (*ins, *outs)}) > 1 or ins[0].dtype.kind != "f":

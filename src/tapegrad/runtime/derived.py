@@ -49,7 +49,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 if TYPE_CHECKING:
     from tapegrad.runtime.ahead import Lowered
 
-TRIED = 4  # variants, of which one may have had more elements along an axis
+MAX_TRIED = 4  # variants, of which one may have had more elements along an axis
 PATIENCE = 10.0  # seconds that a thread waits for another one, which may be waiting for it
 
 
@@ -318,7 +318,7 @@ class Derived(Shown):
 
     def _earlier(self) -> list[Any]:
         """The tapes of some earlier traces."""
-        return [variant.traced.tape for variant in self.cache.all_variants()[:TRIED]]
+        return [variant.traced.tape for variant in self.cache.all_variants()[:MAX_TRIED]]
 
     # ---- ahead of time
 

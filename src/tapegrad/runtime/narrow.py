@@ -14,7 +14,7 @@ PANELS = 10  # number of panels; more if a direction takes much memory
 SLICES = (64, 128)  # numbers of slices, which share what is computed before the loop
 FEWEST = 8  # rows of a slice: products of fewer rows are slow
 NEARLY = 1.1  # of a matrix: memory of the sums of chunks, which are fewer if memory is scarce
-LONG = 200  # calls: planning a longer tape costs more than some megabytes are worth
+MAX_CALLS = 200  # calls: planning a longer tape costs more than some megabytes are worth
 DEARER = 8  # panels may take this multiple of the work, since they stay in the processor's caches
 
 
@@ -27,12 +27,12 @@ def narrow(
     """The tape of all directions, or a tape of some at a time if it needs more memory beside its
     results than these take: slices of the computed rows, or else panels of directions."""
     from tapegrad.optimize.inline import inline_calls
-    from tapegrad.pipeline import LARGE, MORE, SCARCE
+    from tapegrad.pipeline import LARGE_RESULT, SCARCE, SCRATCH_FACTOR
 
     results = sum(x.aval.nbytes for x in whole.outputs)
-    if results <= LARGE * max(1, len(whole.calls) / LONG):
+    if results <= LARGE_RESULT * max(1, len(whole.calls) / MAX_CALLS):
         return whole
-    most = MORE * results
+    most = SCRATCH_FACTOR * results
     count = -(-size // PANELS)
     panels = inline_calls(in_panels(count))
     dear = work_of(panels) > DEARER * work_of(whole)

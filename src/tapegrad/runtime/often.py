@@ -32,7 +32,7 @@ from tapegrad.runtime.entry import Miss, by_number, compiled_text, played, prepa
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.variant import own
 
-SOME = 32  # calls between two looks for machine code
+CALLS_BETWEEN_LOOKS = 32  # calls between two looks for machine code
 
 
 @remembered
@@ -82,13 +82,13 @@ class Often:
                 except Miss:  # a guard failed, or an index is out of range: NumPy raises the error
                     pass
             self.calls += 1
-            if self.calls % SOME:
+            if self.calls % CALLS_BETWEEN_LOOKS:
                 return play(*xs)
             start = time.perf_counter()
             try:
                 return play(*xs)
             finally:
-                self._look(SOME * (time.perf_counter() - start))
+                self._look(CALLS_BETWEEN_LOOKS * (time.perf_counter() - start))
 
         return called
 

@@ -310,7 +310,7 @@ def _stages(tape: Tape) -> list[tuple[Guard, ...]]:
     needs: dict[Any, set[int]] = {}  # variable -> calls that it needs and that may raise an error
     for number, call in enumerate(tape.calls):
         found = set().union(*[needs.get(x, set()) for x in call.operands])
-        if not (call.primitive.pointwise or isinstance(call.primitive, _CALM)):
+        if not (call.primitive.pointwise or isinstance(call.primitive, _NEVER_RAISING)):
             found.add(number)
         needs.update(dict.fromkeys(call.outs, found))
     stages: list[list[Guard]] = [[]]
@@ -324,7 +324,7 @@ def _stages(tape: Tape) -> list[tuple[Guard, ...]]:
     return [tuple(stage) for stage in stages]
 
 
-_CALM = (Reduction, Running, Extremal, View, Contraction, Library)  # never raise an error
+_NEVER_RAISING = (Reduction, Running, Extremal, View, Contraction, Library)  # never raise an error
 
 
 def _is_constant(traced: Traced, k: int) -> bool:

@@ -24,7 +24,7 @@ from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.entry import Entry, Miss, Text
 
-OFTEN = 1e-4  # seconds between two reports to the variant
+REPORT_INTERVAL = 1e-4  # seconds between two reports to the variant
 PATIENCE = 8  # misses minus answers after which an entry is dropped
 
 
@@ -106,7 +106,7 @@ class Playing:
         start = 0.0
         if self.told:
             start = time.perf_counter()
-            if start - self.last > OFTEN:
+            if start - self.last > REPORT_INTERVAL:
                 self._tell(start)
         try:
             found = self._entry.call(root, args, kwargs)

@@ -32,9 +32,9 @@ from tapegrad.ir.tape import Tape
 from tapegrad.observe.objects.harmless import is_users_file
 from tapegrad.runtime.variant import Variant
 
-MOST_KINDS = 256  # kinds of calls; the least recently used is dropped first
-MOST = 16  # of one kind
-SMALL = 1 << 12  # bytes of an array that only the function has
+MAX_KINDS = 256  # kinds of calls; the least recently used is dropped first
+MAX_VARIANTS = 16  # of one kind
+MAX_KEPT_BYTES = 1 << 12  # bytes of an array that only the function has
 
 _LASTING = {"builtins", "numpy", "weakref", "_ctypes", "ctypes", "tapegrad"}  # of lasting objects
 
@@ -77,9 +77,9 @@ def leave(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant)
     with _lock:
         same = _left.setdefault(kind, [])
         same.insert(0, left)
-        del same[MOST:]
+        del same[MAX_VARIANTS:]
         _left.move_to_end(kind)
-        while len(_left) > MOST_KINDS:
+        while len(_left) > MAX_KINDS:
             _left.popitem(last=False)
 
 
@@ -159,7 +159,7 @@ def _held(variant: Variant) -> list[Any] | None:
     for x in variant.traced.captured:
         if id(x) in reached:
             held.append(weakref.ref(x))
-        elif isinstance(x, np.ndarray) and x.base is None and x.nbytes <= SMALL:
+        elif isinstance(x, np.ndarray) and x.base is None and x.nbytes <= MAX_KEPT_BYTES:
             held.append(x)
         else:
             return None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tapegrad.ir.tape import Tape
 
 SLOW = 2.0  # seconds of compiling after which the user is told
-LONG = 0.02  # seconds of playing after which one call is enough
+LONG_PLAYING = 0.02  # seconds of playing after which one call is enough
 
 
 class Tier:
@@ -234,7 +234,7 @@ class Tier:
         if cores == 1:
             pays = self.played > self.price
         else:
-            pays = self.calls > 1 or self.played > LONG
+            pays = self.calls > 1 or self.played > LONG_PLAYING
         if pays and client.pending:
             client.look()  # answers may be there for functions that weren't called again
         if pays and (client.pending < max(1, cores - 1) or self.played > self.price):

@@ -39,7 +39,7 @@ from tapegrad.tracing.runs.traced import Traced, plain_value
 if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
 
-OFTEN = 3  # calls out of range after which sums keep their order
+MAX_OUT_OF_RANGE = 3  # calls out of range after which sums keep their order
 OFTEN_PLAYED = 16  # calls: what an entry saves in that number of calls is the time of generating it
 # The function that plays tapes in this context instead of `run`, for `runtime.watched`
 watching: ContextVar[Callable[..., Any] | None] = ContextVar("watching", default=None)
@@ -260,7 +260,7 @@ class Variant:
         NumPy's, so that the tape is played. If this repeats, it is compiled with all sums in
         NumPy's order."""
         self.out_of_range += 1
-        if self.out_of_range < OFTEN:
+        if self.out_of_range < MAX_OUT_OF_RANGE:
             return
         with self.front.lock:
             old, self.entry = self.entry, None

@@ -32,9 +32,9 @@ from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.fuse import are_in_step, touched
 from tapegrad.schedule.lengths import is_length
 
-# The least and the most iterations of a nest: LEAST in the rounds of a loop, ONCE elsewhere, where
+# Bounds on the iterations of a nest; at least MIN_OUTSIDE of them outside of rounds of loops, where
 # shorter code is worth more.
-LEAST, ONCE, MOST = 16, 256, 16384
+MIN_NEST, MIN_OUTSIDE, MAX_NEST = 16, 256, 16384
 LANES = 8  # of a vector; in rows shorter than ROW the remainder matters
 ROW = 64
 
@@ -47,7 +47,7 @@ def set_apart(plan: Plan, lengths: Collection[int] = ()) -> Plan:
     """The plan with costly functions in loops of their own. Nests whose extents are lengths of the
     user's loops (`lengths`) stay whole: otherwise their number of iterations would be part of the
     code."""
-    apart = _Apart(LEAST if plan.among else ONCE, lengths)
+    apart = _Apart(MIN_NEST if plan.among else MIN_OUTSIDE, lengths)
     return replace(plan, steps=tuple(apart.steps(plan.steps)))
 
 
@@ -71,7 +71,7 @@ class _Apart:
     def _cut(self, nest: Loop) -> Cut | None:
         path = _path(nest)
         extents = [loop.index.extent for loop in path]
-        if not path or not self.least <= math.prod(extents) <= MOST:
+        if not path or not self.least <= math.prod(extents) <= MAX_NEST:
             return None
         return None if any(is_length(n, self.lengths) for n in extents) else _cut(path)
 

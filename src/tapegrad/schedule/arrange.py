@@ -27,10 +27,10 @@ from tapegrad.ir.affine import Affine
 from tapegrad.ir.cells import Cell
 from tapegrad.ir.plan import Plan, is_fill, is_parallel, leaves
 from tapegrad.ir.steps import ArgUpdate, Compute, Gemm, Loop, Step
-from tapegrad.schedule.cost import LARGE, code_size
-from tapegrad.schedule.parallelise import MOST
+from tapegrad.schedule.cost import CACHE_BYTES, code_size
+from tapegrad.schedule.parallelise import MAX_CHUNKS
 
-SHORT = 60  # statements of joined loops: longer ones are better compiled in parallel
+MAX_JOINED = 60  # statements of joined loops: longer ones are better compiled in parallel
 
 
 def arrange(plan: Plan) -> Plan:
@@ -61,7 +61,7 @@ def _arranged(steps: list[Step]) -> list[Step]:
     first = is_parallel(steps[0])
     orders = [_order(steps, after, shared) for shared in (first, not first)]
     choices = [steps, *(_with_late_fills([steps[k] for k in order]) for order in orders)]
-    room = max(LARGE, _most_memory(steps))
+    room = max(CACHE_BYTES, _most_memory(steps))
     return _joined(min((c for c in choices if _most_memory(c) <= room), key=_kernels))
 
 
@@ -126,7 +126,7 @@ def _order(steps: Sequence[Step], after: Sequence[set[int]], shared: bool) -> li
     for position, count in enumerate(waits_for):
         if not count:
             heapq.heappush(ready[kinds[position]], position)
-    last = MOST if shared else 0
+    last = MAX_CHUNKS if shared else 0
     order: list[int] = []
     while len(order) < len(steps):
         waiting = [kind for kind, positions in ready.items() if positions]
@@ -181,7 +181,7 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
 def _may_join(loop: Loop, other: Loop) -> bool:
     if not (loop.parallel and other.parallel and loop.index.extent == other.index.extent):
         return False
-    if code_size(loop) + code_size(other) > SHORT:
+    if code_size(loop) + code_size(other) > MAX_JOINED:
         return False
     mine, others = _uses(loop), _uses(other)
     return not any(mine[c] or others[c] for c in mine.keys() & others.keys())

@@ -35,7 +35,7 @@ from tapegrad.ir.steps import Loop, Step
 from tapegrad.schedule.shrink import in_common
 
 MUCH = 1 << 20  # bytes of scratch memory from which on other orders are tried
-FEW = 16  # elements up to which temporaries share a slot with others of their dtype
+MAX_SHARED_SLOT = 16  # elements up to which temporaries share a slot with others of their dtype
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ def assign(
     written = [life for life in written if life.cell not in homes]
     for dtype in dict.fromkeys(life.cell.dtype for life in lives):
         mine = [life for life in lives if life.cell.dtype == dtype]
-        few = FEW if like is None else 0
+        few = MAX_SHARED_SLOT if like is None else 0
         _assign_few([life for life in mine if life.size <= few], dtype, slots, homes)
         many = [life for life in mine if life.size > few]
         results = [life for life in written if life.cell.dtype == dtype]

@@ -89,7 +89,7 @@ def _rounds(loop: Any) -> float:
 
 # The price of a byte, written or read: in the level 1 cache, in level 2, and beyond.
 CACHES = ((1 << 15, 0.1), (1 << 21, 0.25), (math.inf, 0.75))
-LARGE = CACHES[-2][0]  # bytes that a core's own caches don't hold
+CACHE_BYTES = CACHES[-2][0]  # bytes that a core's own caches don't hold
 WRITE = 2  # the cache reads a byte before it is written
 NARROWEST = 4  # bytes; narrower elements, such as booleans, aren't cheaper
 
@@ -110,7 +110,7 @@ def moved(step: Step) -> float:
     price = 0.0
     for cell, _, writes in step.accesses():
         size = math.prod(cell.root.shape) * cell.dtype.itemsize
-        if size > LARGE:
+        if size > CACHE_BYTES:
             price += traffic(cell.dtype.itemsize, size) * (WRITE if writes else 1)
     return price
 

@@ -29,7 +29,7 @@ from tapegrad.schedule.independent import is_direct
 
 # Entries along each axis. Larger arrays are filled one after another, which is fastest for memory.
 # A loop on the tape whose length isn't part of its kernels is longer than this.
-FEW = 16
+SMALL_EXTENT = 16
 MAX_WEIGHT = 400  # statements; larger loops take long to compile and need many registers
 
 
@@ -297,5 +297,5 @@ def _fill_alike(loop: Loop, other: Loop) -> bool:
         and (loop.index.extent, loop.index.limit) == (other.index.extent, None)
         and all(is_fill(s) for x in (loop, other) for s in leaves(x))
         and not cells[0] & cells[1]
-        and all(max(cell.shape) <= FEW for cell in cells[0] | cells[1])
+        and all(max(cell.shape) <= SMALL_EXTENT for cell in cells[0] | cells[1])
     )

@@ -44,7 +44,7 @@ GAINED = 1 << 18
 # The blocks read the matrix two and a half times. A byte from beyond the shared cache costs
 # FROM_FAR additions: for 100,000 rows, 48 columns take longer in blocks, 64 don't.
 FAR, FROM_FAR = 1 << 24, 0.3
-NEAR = 8  # elements of an axis that isn't given up for a longer one with a larger stride
+MIN_LONG_AXIS = 8  # elements of an axis that isn't given up for a longer one with a larger stride
 
 
 def product(low: Lowering, call: Call) -> None:
@@ -361,6 +361,8 @@ def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> 
     for k in long[1:]:
         joined = all(laid.follows(chain[-1], k, size) for laid in (one, other))
         chain = chain + k if joined else k
-        if math.prod(size[c] for c in chain) >= min(NEAR, math.prod(size[c] for c in best)):
+        if math.prod(size[c] for c in chain) >= min(
+            MIN_LONG_AXIS, math.prod(size[c] for c in best)
+        ):
             best = chain
     return best

@@ -15,12 +15,13 @@ from collections.abc import Collection
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.kinds import Moving, Repeated
 
-NEAR = 2  # numbers this close to a length depend on it, as in templates: `range(n - 1)`, `x[n]`
+# Numbers this close to a length depend on it, as in templates: `range(n - 1)`, `x[n]`.
+MAX_SHIFT = 2
 
 
 def is_length(n: int, lengths: Collection[int]) -> bool:
     """Whether a number may be different where loops have other lengths."""
-    return any(n + k in lengths for k in range(-NEAR, NEAR + 1))
+    return any(n + k in lengths for k in range(-MAX_SHIFT, MAX_SHIFT + 1))
 
 
 def varied(tape: Tape, like: Tape) -> tuple[tuple[int, int], ...]:

@@ -45,7 +45,7 @@ from tapegrad.schedule.cost import code_size, moved, work
 # The work that makes a chunk worthwhile, in additions: some 0.05 ms. A parallel loop takes 1 us
 # more if another core is looking for work, and 10 to 20 if it has to be woken.
 GRAIN = 1 << 19
-MOST = 32  # chunks
+MAX_CHUNKS = 32  # chunks
 LEAST_ROWS = 16  # rows that are multiplied by windows
 LEAST_SIDE = 64  # rows or columns of a chunk of a product, each of which reads all of a factor
 LEAST_TERMS = 1024  # of the sums of a chunk, whose result is written, then read by one core ...
@@ -273,7 +273,7 @@ def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None
     most = min(n // least for n, least in counts)
     if most < 2:
         return None
-    chunks = min(MOST, 1 << round(math.log2(grains)), 1 << most.bit_length() - 1)
+    chunks = min(MAX_CHUNKS, 1 << round(math.log2(grains)), 1 << most.bit_length() - 1)
     # Steps over equally many rows get equal chunks, in whole tiles.
     by = dict.fromkeys([n for n, _ in counts], 1)
     for step, (n, _) in zip(steps, counts, strict=True):
@@ -305,7 +305,7 @@ def _chunks(loop: Loop) -> tuple[int, int]:
     grains = _grains(loop)
     if grains < 2:
         return 0, 0
-    wanted = min(MOST, 1 << round(math.log2(grains)))
+    wanted = min(MAX_CHUNKS, 1 << round(math.log2(grains)))
     size = math.ceil(loop.index.extent / wanted / loop.step) * loop.step
     return size, math.ceil(loop.index.extent / size)
 
@@ -324,7 +324,7 @@ def _cut_product(step: Gemm) -> Parts | None:
     counts = [rows if sides[ROWS] >= sides[COLUMNS] else 0, columns, sums]
     if step.y.ways is not None:  # windows aren't cut: each chunk copies panels of all
         counts = [sides[ROWS] // LEAST_ROWS, 0, 0]
-    counts = [min(MOST, int(_grains(step)), count) for count in counts]
+    counts = [min(MAX_CHUNKS, int(_grains(step)), count) for count in counts]
     if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # whose sums would be cut
         counts[TERMS] = 0
     most = max(counts)

@@ -21,7 +21,7 @@ from tapegrad.schedule.lowering import Lowering
 # loops if each number sums up more than DEEP terms, along memory. So do the products of a batch of
 # at most SMALL_OF_BATCH: all of them would have to be in memory before any is used.
 SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
-MANY = SMALL_PRODUCT + 1  # elements assumed along an axis of any length
+ASSUMED_LENGTH = SMALL_PRODUCT + 1  # elements assumed along an axis of any length
 
 
 def extents(call: Call) -> dict[str, int]:
@@ -44,7 +44,7 @@ def is_gemm(call: Call, open_: Collection[int] = ()) -> bool:
     if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
         return False
     terms = call.primitive.terms
-    size = {k: MANY if n in open_ and n != 1 else n for k, n in extents(call).items()}
+    size = {k: ASSUMED_LENGTH if n in open_ and n != 1 else n for k, n in extents(call).items()}
     batch, *sides = (
         math.prod(size[k] for k in letters)
         for letters in (terms.batch, terms.rows, terms.columns, terms.depth)

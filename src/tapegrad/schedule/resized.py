@@ -21,7 +21,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Tape,
 from tapegrad.primitives.base import Parametric, Primitive
 from tapegrad.primitives.kinds import Reduction, Repeated
 
-NEAR = (0, 1, -1, 2, -2)  # distances of dependent numbers from a length: `range(n - 1)`, `x[n]`
+OFFSETS = (0, 1, -1, 2, -2)  # distances of dependent numbers from a length: `range(n - 1)`, `x[n]`
 
 
 def resized(tape: Tape, axes: Sequence[tuple[int, int]], far: bool = False) -> Tape | None:
@@ -135,13 +135,13 @@ class _Resized:
 
     def _near(self, n: int) -> int:
         """A number near a length, at the same distance from the new length."""
-        return next((self.sizes[n + k] - k for k in NEAR if n + k in self.sizes), n)
+        return next((self.sizes[n + k] - k for k in OFFSETS if n + k in self.sizes), n)
 
 
 def _entry(entry: Any, before: int, after: int) -> Any:
     """The entry of an index along an axis that has grown from `before` to `after`. A slice of all
     but a few elements grows as well."""
-    if type(entry) is not Slice or abs(entry.step) > 1 or entry.count < before - max(NEAR):
+    if type(entry) is not Slice or abs(entry.step) > 1 or entry.count < before - max(OFFSETS):
         return entry
     start = entry.start + (after - before) * (entry.step < 0)
     return Slice(start, entry.count + after - before, entry.step)

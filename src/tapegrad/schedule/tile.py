@@ -33,7 +33,7 @@ from tapegrad.schedule.cost import work, work_once
 from tapegrad.schedule.fuse import Use, add_uses, are_aligned, touched
 
 ROWS = 64  # of a tile
-LONG = 4  # tiles: the least length of a loop
+MIN_TILES = 4  # tiles: the least length of a loop
 WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loops
 
 
@@ -41,7 +41,7 @@ def tile(plan: Plan, lengths: Collection[int] = ()) -> Plan:
     """Tile the outermost loops that compute costly scalars between inner loops, if they are long or
     their length is in `lengths`, so that it may be long in other calls. In the other loops, tile
     the inner ones."""
-    steps = [_tiled(s, lengths, LONG * ROWS) if isinstance(s, Loop) else s for s in plan.steps]
+    steps = [_tiled(s, lengths, MIN_TILES * ROWS) if isinstance(s, Loop) else s for s in plan.steps]
     return replace(plan, steps=tuple(steps))
 
 

@@ -52,7 +52,7 @@ from tapegrad.extending.tapes import (
     traces_under_way,
 )
 
-MOST = 16  # paths through a function's branches
+MAX_PATHS = 16  # paths through a function's branches
 
 
 class Other(Exception):
@@ -95,10 +95,10 @@ class Callback:
         return any(isinstance(x, Tracer) for x in self.p)
 
     def _trace(self, xs: Sequence[Any]) -> Traced:
-        if len(self.ways) == MOST:
+        if len(self.ways) == MAX_PATHS:
             raise refusal(
-                f"{self.name} takes more than {MOST} ways through its branches{at_line()}, by the "
-                "numbers that a solver of SciPy's passes it. Use np.where, which computes both "
+                f"{self.name} takes more than {MAX_PATHS} ways through its branches{at_line()}, by "
+                "the numbers that a solver of SciPy's passes it. Use np.where, which computes both "
                 "sides and chooses"
             )
 

@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.extending.arrays import raise_if
 from tapegrad.scipy.outside import stopped
 
-SMALL = 1e-3  # angles up to which SciPy uses a series
+SERIES_ANGLE = 1e-3  # angles up to which SciPy uses a series
 LOCKED = 1e-7  # gimbal lock: the second angle's distance from 0 or pi
 
 
@@ -79,7 +79,7 @@ def parts(q: Any) -> Any:
 def of_vector(v: Any) -> Any:
     """The rotation about v by the length of v."""
     square = dot(v, v)[..., None]
-    small = np.sqrt(square) <= SMALL
+    small = np.sqrt(square) <= SERIES_ANGLE
     angle = np.sqrt(np.where(small, 1.0, square))
     scale = np.where(small, 0.5 - square / 48.0 + square**2 / 3840.0, np.sin(angle / 2.0) / angle)
     near = 1.0 - square / 8.0 + square**2 / 384.0 - square**3 / 46080.0
@@ -90,7 +90,7 @@ def vector(q: Any) -> Any:
     q = canonical(q)
     v, w = q[..., :3], q[..., 3:]
     square = dot(v, v)[..., None]
-    small = 2.0 * np.arctan2(np.sqrt(square), w) <= SMALL
+    small = 2.0 * np.arctan2(np.sqrt(square), w) <= SERIES_ANGLE
     angle = 2.0 * np.arctan2(np.sqrt(np.where(small, 1.0, square)), w)
     tangent = square / np.where(small, w, 1.0) ** 2  # tan(angle / 2) squared
     near = 4.0 * tangent * (1.0 - tangent * (2.0 / 3.0) + tangent**2 * (23.0 / 45.0))

@@ -15,7 +15,7 @@ from tapegrad.extending.arrays import as_tracer
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.borrowing import kernels
 
-MOST = 64  # up to this many terms are written out and fused; more are a product
+MAX_TERMS = 64  # up to this many terms are written out and fused; more are a product
 
 
 def padded(x: Any, around: Sequence[tuple[int, int]], mode: str, fill: Any = 0.0) -> Any:
@@ -98,7 +98,7 @@ def correlated(x: Any, weights: Any, zeros: bool = True) -> Any:
     kept = np.ones(weights.shape, bool)
     if not zeros and isinstance(weights, np.ndarray):
         kept = np.abs(weights) > np.finfo(float).eps
-    if math.prod(weights.shape) <= MOST:
+    if math.prod(weights.shape) <= MAX_TERMS:
         terms = parts(x, weights.shape)
         places = zip(np.ndindex(*weights.shape), terms, strict=True)
         products = [weights[place] * part for place, part in places if kept[place]]

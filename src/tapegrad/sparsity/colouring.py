@@ -90,7 +90,7 @@ def column_colours(pattern: Any, order: Order = "natural") -> Any:
         chosen = np.argsort(-np.diff(by_columns.indptr), kind="stable")
     else:
         chosen = np.arange(n)
-    if pattern.nnz > greedy.SMALL and lengths.max() <= NARROW:
+    if pattern.nnz > greedy.UNCOMPILED_ENTRIES and lengths.max() <= NARROW:
         return _grouped(by_columns, chosen)
     colours = np.full(n, -1)
     given = (by_columns.indptr, by_columns.indices, pattern.indptr, pattern.indices, chosen)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-SMALL = 20_000  # entries up to which compiling takes longer than it saves
+UNCOMPILED_ENTRIES = 20_000  # entries up to which compiling takes longer than it saves
 
 
 def first_fit(
@@ -238,7 +238,7 @@ def _compiled(function: Any, count: int) -> Any:
 def run(function: Any, size: int, given: Sequence[Any], kept: Sequence[Any]) -> None:
     """Run one of the functions above for a graph of `size` entries. It reads the arrays `given` and
     writes to the int64 arrays `kept`."""
-    if size > SMALL:
+    if size > UNCOMPILED_ENTRIES:
         wide = [np.ascontiguousarray(x, np.int64) for x in given]
         _compiled(function, len(given) + len(kept))(*wide, *kept)
         return

@@ -33,7 +33,7 @@ from tapegrad.sparsity.relations import (
     lumped,
     relations,
 )
-from tapegrad.sparsity.rows import MOST, apart, numbered, union
+from tapegrad.sparsity.rows import MAX_ENTRIES, apart, numbered, union
 
 
 class Value(NamedTuple):
@@ -219,7 +219,10 @@ class Walk:
                 return value
             each = value.each or term.source.ndim == 2
             return Value(value.rows.take(self.numbered(term.source, value, size, each)), each)
-        if term.otherwise is not None and value.rows.cost(term.sources) * self.rounds > MOST / 10:
+        if (
+            term.otherwise is not None
+            and value.rows.cost(term.sources) * self.rounds > MAX_ENTRIES / 10
+        ):
             return self.term(term.otherwise, value, size)
         each = value.each or term.targets.ndim == 2 or term.sources.ndim == 2
         sources = self.numbered(term.sources, value, size, each)

@@ -24,8 +24,8 @@ from tapegrad.sparsity.colouring import (
     star_colours,
 )
 
-FEW = 3  # products for which a search for fewer isn't worthwhile
-LARGE = 10**7  # pairs of adjacent columns beyond which expensive orders aren't tried
+ENOUGH_PRODUCTS = 3  # products for which a search for fewer isn't worthwhile
+MAX_ADJACENT_PAIRS = 10**7  # pairs of adjacent columns beyond which expensive orders aren't tried
 DEEP = 64  # entries that result from more subtractions have lost digits
 
 
@@ -177,14 +177,14 @@ def colourings(
     computed one by one. So the first colouring is one that is found quickly, with the least share
     of its products to which the others may come down.
     """
-    if pattern.nnz > greedy.SMALL:
+    if pattern.nnz > greedy.UNCOMPILED_ENTRIES:
         whole = symmetric(pattern) if is_symmetric else pattern
         if forward:
             quick = by_columns(whole, column_colours(whole))
         else:
             quick = by_rows(whole, row_colours(whole))
-        if quick.count > FEW:
-            yield quick, FEW / quick.count
+        if quick.count > ENOUGH_PRODUCTS:
+            yield quick, ENOUGH_PRODUCTS / quick.count
     yield choose(pattern, is_symmetric=is_symmetric, forward=forward, **how), 0.0
 
 
@@ -213,7 +213,7 @@ def choose(
             found = _fewest(pattern, colours_of, int(least / each))
             if each * (found.max(initial=-1) + 1) < cost:
                 cost, make, colours = each * (found.max(initial=-1) + 1), by, found
-    if forward and reverse and cost > 2 * FEW and _may_gain(pattern, cost):
+    if forward and reverse and cost > 2 * ENOUGH_PRODUCTS and _may_gain(pattern, cost):
         rows, columns = both_colours(pattern)
         if price * (rows.max(initial=-1) + 1) + columns.max(initial=-1) + 1 < cost:
             return by_both(pattern, rows, columns)
@@ -232,9 +232,9 @@ def _fewest(pattern: Any, colours_of: Any, least: int) -> Any:
     least."""
     found = colours_of(pattern, "natural")
     for order in ("largest_first", "smallest_last"):
-        if found.max(initial=-1) + 1 <= max(least, FEW):
+        if found.max(initial=-1) + 1 <= max(least, ENOUGH_PRODUCTS):
             break
-        if order == "largest_first" or pattern.nnz * least <= LARGE:
+        if order == "largest_first" or pattern.nnz * least <= MAX_ADJACENT_PAIRS:
             other = colours_of(pattern, order)
             found = min(found, other, key=lambda colours: int(colours.max(initial=-1)))
     return found
@@ -245,14 +245,18 @@ def _of_symmetric(pattern: Any) -> Colouring:
     colours = _fewest(pattern, column_colours, int(lengths.max(initial=0)))
     chosen = by_columns(pattern, colours)
     work = float(lengths @ lengths)  # of a search for stars
-    if chosen.count <= FEW or work > 200 * LARGE or 2 * pattern.nnz > len(lengths) ** 2:
+    if (
+        chosen.count <= ENOUGH_PRODUCTS
+        or work > 200 * MAX_ADJACENT_PAIRS
+        or 2 * pattern.nnz > len(lengths) ** 2
+    ):
         return chosen
-    large = work > 10 * LARGE
+    large = work > 10 * MAX_ADJACENT_PAIRS
     for order in ("smallest_last",) if large else ("natural", "smallest_last"):
         colours = star_colours(pattern, order)
         if colours.max() + 1 < chosen.count:
             chosen = by_star(pattern, colours)
-    if chosen.count > 2 * FEW and not large:
+    if chosen.count > 2 * ENOUGH_PRODUCTS and not large:
         colours = acyclic_colours(pattern, "smallest_last")
         if 3 * (colours.max() + 1) <= 2 * chosen.count:  # else it isn't worth the lost digits
             chosen = by_forests(pattern, colours, DEEP) or chosen

@@ -44,7 +44,9 @@ from tapegrad.primitives.kinds import (
     View,
 )
 
-LONG = 2 * 10**7  # pairs of a running sum that are distinguished; beyond, all steps depend on all
+MAX_PAIRS = (
+    2 * 10**7
+)  # pairs of a running sum that are distinguished; beyond, all steps depend on all
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,7 +339,7 @@ def written_at(call: Call, known: Known, rounds: int) -> Any:
             if any(isinstance(x, Among) for x in known)
             else _window_at(p, shape, known, rounds)
         )
-    if rounds * call.out.aval.size > LONG:
+    if rounds * call.out.aval.size > MAX_PAIRS:
         return None
     how = _mover(call, known, rounds)
     term = None if how is None else next((t for t in how.terms if t.operand == 1), None)
@@ -400,7 +402,7 @@ def _running(call: Call) -> Relations:
         kept, spread = _axes_apart(shape, (axis,))
         _, targets = _axes_apart(x.shape, (axis,))
         alike = Fold(k, targets, numbers(targets.shape), math.prod(kept), spread)
-        if math.prod(shape) * (length + 1) // 2 > LONG:
+        if math.prod(shape) * (length + 1) // 2 > MAX_PAIRS:
             terms.append(alike)
             continue
         later, earlier = np.tril_indices(length, -1 if factor else 0)

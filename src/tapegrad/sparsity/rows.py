@@ -20,12 +20,12 @@ from tapegrad.sparsity.bits import Bits, together
 
 # Beyond this number of entries without shared sets all elements get one set, the union: nothing is
 # missing from it, and the pattern would be nearly dense.
-MOST = 2 * 10**8
+MAX_ENTRIES = 2 * 10**8
 
 FEW_COLUMNS = 128  # numbers of columns up to which sets are bits
 
 # entries up to which unions are computed without a check whether one set contains the other
-FEW = 10**5
+FEW_PAIRS = 10**5
 
 
 class Rows:
@@ -101,7 +101,7 @@ class Rows:
             (count, self.sets.shape[0]),
         )
         lengths = np.diff(self.sets.indptr)
-        if lengths[pairs.indices].sum() > 2 * MOST:
+        if lengths[pairs.indices].sum() > 2 * MAX_ENTRIES:
             return self.lump(count)
         return Rows.whole(settled(pairs @ self.sets))
 
@@ -197,13 +197,13 @@ def _both(x: Rows, y: Rows) -> Rows:
 def _paired(x: Rows, y: Rows) -> Rows:
     few, many = x.lengths(), y.lengths()
     total = int(few.sum()) + int(many.sum())
-    if total <= 4 * (x.sets.nnz + y.sets.nnz) + FEW:
+    if total <= 4 * (x.sets.nnz + y.sets.nnz) + FEW_PAIRS:
         return Rows.whole(x.matrix() + y.matrix())
     # Sets that many elements share are long. If one contains the other, it is the union.
     in_y = (few <= many) & _held(x, y, few <= many)
     in_x = (few > many) & _held(y, x, few > many)
     rest = np.flatnonzero(~(in_x | in_y))
-    if int(few[rest].sum() + many[rest].sum()) > MOST:
+    if int(few[rest].sum() + many[rest].sum()) > MAX_ENTRIES:
         return apart_lumps(x, y)
     new = rows_of(x.sets, x.which[rest]) + rows_of(y.sets, y.which[rest])
     sets = sparse.vstack([x.sets, y.sets, Rows.whole(new).sets], format="csr")

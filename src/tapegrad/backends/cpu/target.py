@@ -86,9 +86,9 @@ class Cpu(Machine):
 
     @property
     def most_threads(self) -> int:
-        from tapegrad.backends.cpu.threads import MOST
+        from tapegrad.backends.cpu.threads import MAX_THREADS
 
-        return MOST
+        return MAX_THREADS
 
     @property
     def threads_at_work(self) -> int:

@@ -34,8 +34,8 @@ from tapegrad.backends.cpu.kernel_cache import Types
 from tapegrad.backends.source.program import Kernel, Program
 from tapegrad.backends.target import Numbers
 
-FEW = 16  # most rounds of loops that LLVM may unroll, so they keep numbers; small arrays
-NEAR = 2  # the largest distance from a length: `range(n - 1)`, `x[n]`
+MAX_UNROLLED = 16  # most rounds of loops that LLVM may unroll, so they keep numbers; small arrays
+MAX_SHIFT = 2  # the largest distance from a length: `range(n - 1)`, `x[n]`
 PLAIN = 16.0  # multiples of its reciprocal up to this size are plain floats
 VIEWS = ("reshaped", "part")
 # The last arguments that are in a part's type: the number of rows; the axes and their extents.
@@ -76,7 +76,7 @@ def template(
     """The template of a kernel; None if nothing is taken out. `lengths` are the trip counts of the
     program's loops, `constants` its constants, and `others` the kernel's numbers for other
     lengths."""
-    lengths = [n for n in lengths if n > FEW]
+    lengths = [n for n in lengths if n > MAX_UNROLLED]
     if not lengths and others is None:
         return None
     return _lifted(kernel, constants, _Some(others), lengths, floats=True)
@@ -230,7 +230,9 @@ class _Lifter(ast.NodeTransformer):
     ) -> None:
         self.taken = taken
         self.lengths, self.floats = lengths, floats
-        self.near: Container[int] = {n + k for n in lengths for k in range(-NEAR, NEAR + 1)}
+        self.near: Container[int] = {
+            n + k for n in lengths for k in range(-MAX_SHIFT, MAX_SHIFT + 1)
+        }
         self.rounds = iter(rounds)
         self.constants = constants
         self.uses = uses
@@ -307,7 +309,7 @@ class _Lifter(ast.NodeTransformer):
         for k, start in enumerate(call.args[1:-1], start=1):
             value = ast.literal_eval(start)
             is_end = any(value % n == 0 for n in self.lengths)
-            call.args[k] = _number(self._size(value, is_end and math.prod(known) > FEW))
+            call.args[k] = _number(self._size(value, is_end and math.prod(known) > MAX_UNROLLED))
         call.args[-1] = _tuple(self.shape(name, known))
 
     def shape(self, name: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -359,7 +361,7 @@ class _More:
     """All integers beyond the first few."""
 
     def __contains__(self, x: object) -> bool:
-        return isinstance(x, int) and abs(x) > FEW
+        return isinstance(x, int) and abs(x) > MAX_UNROLLED
 
 
 def _is_plain(x: float) -> bool:

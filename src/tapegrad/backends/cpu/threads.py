@@ -32,7 +32,7 @@ HELPERS, CREW, AWAKE, HELP = 0, 1, LINE, LINE + 1
 FIRST_SLOT, SLOTS = 2, 16
 WORDS = (FIRST_SLOT + 4 * SLOTS) * LINE
 
-MOST = 4096  # threads
+MAX_THREADS = 4096  # threads
 AWHILE = 1e-3  # seconds for which a helper polls for work
 PROBE = 2000  # polls that measure how long one takes
 LEAST_LOOK = 2e-8  # seconds
@@ -46,7 +46,7 @@ def available_cores() -> int:
     """The number of cores that this process may use; TAPEGRAD_NUM_THREADS overrides it."""
     given = os.environ.get("TAPEGRAD_NUM_THREADS", "")
     if given.isascii() and given.isdigit() and int(given[:9]) > 0:
-        return min(int(given[:9]), MOST)
+        return min(int(given[:9]), MAX_THREADS)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -27,14 +27,20 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Growing, Moving, Scatter, View
 from tapegrad.primitives.views import as_numpy
 
-MOST = 6  # elements: each has operations of its own, and NumPy adds up more in another order
-ROUNDS = 16  # least trip count of a loop: writing so many operations takes time, too
+# Elements: each has operations of its own, and NumPy adds up more of them in another order.
+MAX_ELEMENTS = 6
+MIN_ROUNDS = 16  # least trip count of a loop: writing so many operations takes time, too
 WRITES = ("setitem", "set_window", "add_window")
 
 
 def is_short(x: Operand) -> bool:
     """Whether `x` may be in elements."""
-    return isinstance(x, Var) and x.shape != () and x.dtype in FLOATS and 0 < x.aval.size <= MOST
+    return (
+        isinstance(x, Var)
+        and x.shape != ()
+        and x.dtype in FLOATS
+        and 0 < x.aval.size <= MAX_ELEMENTS
+    )
 
 
 def left_in_elements(body: Tape, carried: int, stays: Sequence[int]) -> list[int]:
@@ -216,7 +222,7 @@ class Elements(Lines):
         sum of parts (`of_sum` is the position of its first part) returns the sum so far."""
         p: Any = call.primitive
         out = call.outs[0]
-        if len(call.outs) != 1 or out.dtype not in FLOATS or not 0 < out.aval.size <= MOST:
+        if len(call.outs) != 1 or out.dtype not in FLOATS or not 0 < out.aval.size <= MAX_ELEMENTS:
             return None
         once = uses[out] == 1
         if of_sum is not None:

@@ -14,8 +14,8 @@ from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.kinds import Scatter, StaticIndex
 
-LARGE = 1 << 17  # bytes; malloc takes smaller blocks from memory that was freed
-SMALL = 1 << 10  # bytes; smaller values are kept until the end
+LARGE_BYTES = 1 << 17  # bytes; malloc takes smaller blocks from memory that was freed
+SMALL_BYTES = 1 << 10  # bytes; smaller values are kept until the end
 
 
 def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
@@ -203,7 +203,7 @@ def _is_part(x: Operand, total: Var) -> bool:
 
 
 def _is_large(x: Var) -> bool:
-    return x.shape != () and x.aval.nbytes >= LARGE
+    return x.shape != () and x.aval.nbytes >= LARGE_BYTES
 
 
 def is_ufunc(primitive: Primitive) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.lives import (
-    SMALL,
+    SMALL_BYTES,
     kept,
     kept_number,
     reads,
@@ -38,7 +38,8 @@ from tapegrad.ir.tape import Call, Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives.kinds import Repeated
 
-OFTEN = 16  # runs before a tape is compiled to a function: that takes as long as these save
+# Runs before a tape is compiled to a function: that takes as long as these save.
+RUNS_BEFORE_COMPILING = 16
 
 
 class Script:
@@ -54,7 +55,7 @@ class Script:
         self.start: list[Any] = []
         self.slots: dict[int, int] = {}  # slots of variables, by their ids
         self.inputs = [self._define(var) for var in tape.inputs]
-        frees = any(x.aval.nbytes > SMALL for call in tape.calls for x in call.outs)
+        frees = any(x.aval.nbytes > SMALL_BYTES for call in tape.calls for x in call.outs)
         dead = last_uses(tape) if any(self.start) or frees else {}
         over = written_over(tape, dead) if dead else {}
         writes = in_place(tape, own)
@@ -114,7 +115,7 @@ class Script:
         """The slot of a new variable. Until it has a value, the slot holds whether freeing it early
         pays."""
         slot = self.slots[var.id] = len(self.start)
-        self.start.append(var.aval.nbytes > SMALL)
+        self.start.append(var.aval.nbytes > SMALL_BYTES)
         return slot
 
     def _slot(self, x: Operand) -> int:
@@ -201,7 +202,7 @@ def run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
     played = _played(tape)
     if played.function is None:
         played.runs += 1
-        if played.runs <= OFTEN:
+        if played.runs <= RUNS_BEFORE_COMPILING:
             quick = unmasked(tape)
             while True:
                 bare = None if quick is None or quick.failed else quick

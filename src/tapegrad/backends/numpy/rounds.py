@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.numpy.elements import (
-    ROUNDS,
+    MIN_ROUNDS,
     Elements,
     is_view,
     left_in_elements,
@@ -34,7 +34,7 @@ from tapegrad.backends.numpy.elements import (
 )
 from tapegrad.backends.numpy.lines import INDENT, Names
 from tapegrad.backends.numpy.lives import (
-    SMALL,
+    SMALL_BYTES,
     added_places,
     box_of,
     is_ufunc,
@@ -199,7 +199,7 @@ class _Text(Elements):
         its results get. Returns the elements of the results that it leaves in elements."""
         body, count = loop.body, loop.carried
         stays = kept_in_place(body, 1, count)
-        outside, self.apart = self.apart, self.apart or loop.most >= ROUNDS
+        outside, self.apart = self.apart, self.apart or loop.most >= MIN_ROUNDS
         split = left_in_elements(body, count, stays) if self.apart else []
         names, found = Names(), {}
         targets: list[str] = []
@@ -379,7 +379,7 @@ class _Text(Elements):
             gone = [
                 variables[k]
                 for k in dead.get(position, ())
-                if k in variables and k not in taken and variables[k].aval.nbytes > SMALL
+                if k in variables and k not in taken and variables[k].aval.nbytes > SMALL_BYTES
             ]
             for x in gone:
                 if x in names and names[x] not in held and x not in parts:  # a scalar

@@ -28,7 +28,7 @@ from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import FUNCTION
 
-SHORT = 16  # rows shorter than this are tested together
+SHORT_ROW = 16  # rows shorter than this are tested together
 ROLLED = range(8, 65)  # extents to hide from LLVM: it vectorises longer rows anyway
 LANES = 4  # of a vector; the remainder of a row is computed one by one
 
@@ -101,7 +101,7 @@ class Asked:
             return loop.body
         body: list[Step] = []
         for step in loop.body:
-            if isinstance(step, Loop) and _is_whole(step) and step.index.extent < SHORT:
+            if isinstance(step, Loop) and _is_whole(step) and step.index.extent < SHORT_ROW:
                 step = replace(step, body=self._without(step.body, step.index))
             if not isinstance(step, Loop) or step.body:
                 body.append(step)

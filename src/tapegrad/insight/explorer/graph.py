@@ -15,7 +15,7 @@ from tapegrad.ir.tape import Call, Literal, Tape, Var
 
 WIDTH, HEIGHT = 168, 26  # of a call
 ACROSS, DOWN, BETWEEN = 14, 26, 70  # room beside a call, below it, and between lanes
-LEAST = 4  # calls beside each other, before a level gets another row
+MIN_BESIDE = 4  # calls beside each other, before a level gets another row
 
 
 class Node(NamedTuple):
@@ -101,7 +101,7 @@ def _placed(
     for node, (level, lane) in enumerate(zip(levels, lanes, strict=True)):
         members[number[lane], level].append(node)
         sizes[number[lane]] += 1
-    most = [max(LEAST, math.isqrt(size)) for size in sizes]
+    most = [max(MIN_BESIDE, math.isqrt(size)) for size in sizes]
     rows: defaultdict[int, int] = defaultdict(int)
     widths = [1] * len(order)
     for (at, level), own in members.items():

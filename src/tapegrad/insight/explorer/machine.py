@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-MOST = 4_000  # lines of one kernel
+MAX_LINES = 4_000  # lines of one kernel
 TABLE = {"x86_64": ("X86", "64"), "amd64": ("X86", "64"), "aarch64": ("ARM64", "ARM")}
 
 
@@ -43,7 +43,7 @@ def _listing(processor: Any, name: str, code: bytes) -> Listing:
     for section in _sections(code):
         nbytes += len(section)
         for address, _, word, operands in processor.disasm_lite(section, 0):
-            if len(lines) < MOST:
+            if len(lines) < MAX_LINES:
                 lines.append(f"{address:6x}  {word:10} {operands}".rstrip())
             else:
                 further += 1

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tapegrad.core.values import Source
 
 WHOLE = 300  # lines of a file that is shown as it is
-MOST = 4_000  # lines of all files
+MAX_LINES = 4_000  # lines of all files
 
 
 class Shown(NamedTuple):
@@ -38,7 +38,7 @@ def program(sources: Iterable[Source]) -> list[Shown]:
             last = number
         if last < len(texts):
             found.append(Shown(file, 0, ""))
-    return found[:MOST]
+    return found[:MAX_LINES]
 
 
 def _around(file: str, wanted: set[int], count: int) -> set[int]:

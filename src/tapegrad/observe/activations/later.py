@@ -201,7 +201,7 @@ def _texts_in(values: Sequence[Any]) -> Iterator[str]:
         if isinstance(x, (io.StringIO, io.BytesIO)):
             x = "" if x.closed else x.getvalue()
         elif isinstance(x, np.ndarray) and x.dtype.kind in "SUO" and not isinstance(x, Value):
-            x = " ".join(map(str, x.ravel()[:MOST]))
+            x = " ".join(map(str, x.ravel()[:MAX_PARTS]))
         if isinstance(x, str):
             yield x
         elif isinstance(x, (bytes, bytearray)):
@@ -321,12 +321,12 @@ def parts_of(values: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for x in values:
         found.append(x)
-        if type(x) in (list, tuple, dict) and len(found) < MOST:
+        if type(x) in (list, tuple, dict) and len(found) < MAX_PARTS:
             found += parts_of([*(x.values() if type(x) is dict else x)])
     return found
 
 
-MOST = 10_000
+MAX_PARTS = 10_000
 
 
 def is_later(o: Notes, x: Any) -> bool:

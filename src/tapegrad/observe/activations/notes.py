@@ -30,7 +30,7 @@ from tapegrad.observe.guards.places import Location
 from tapegrad.observe.guards.uses import Then, Uses
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.clocks import Clocks
-from tapegrad.observe.objects.harmless import CALM, CONTAINERS, is_scipys, is_users_file
+from tapegrad.observe.objects.harmless import CONTAINERS, INERT, is_scipys, is_users_file
 from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import is_compat, is_numpys_class, is_told
@@ -256,7 +256,7 @@ class Notes(Uses):
 
     def classes(self, kind: type) -> None:
         """Record that a class's identity or attributes are queried."""
-        if CALM[kind]:
+        if INERT[kind]:
             return
         self.kind(kind)
         if type(kind) is abc.ABCMeta:  # classes may be registered with it

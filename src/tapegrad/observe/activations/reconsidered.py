@@ -24,7 +24,7 @@ class Reconsidered(BaseException):
 def settled(run: Callable[[], _T]) -> _T:
     """The result of `run`, which traces. It is repeated as long as it raises `Reconsidered`."""
     failed: list[Reconsidered] = []
-    while len(failed) < MOST and (not failed or failed[-1].notes or len(failed) < TRIES):
+    while len(failed) < MAX_REPETITIONS and (not failed or failed[-1].notes or len(failed) < TRIES):
         try:
             return run()
         except Reconsidered as found:
@@ -44,4 +44,4 @@ def _take_back(failed: Sequence[Reconsidered]) -> None:
 
 
 TRIES = 3  # another thread may note the same
-MOST = 500  # repetitions that keep finding something new are given up
+MAX_REPETITIONS = 500  # repetitions that keep finding something new are given up

@@ -25,7 +25,7 @@ from tapegrad.observe.objects.harmless import (
 )
 from tapegrad.primitives.base import Value
 
-MOST = 20_000  # maximal number of objects in a snapshot
+MAX_SNAPSHOT = 20_000  # maximal number of objects in a snapshot
 
 Parts = dict[Hashable, Any]
 
@@ -38,7 +38,7 @@ class Holding:
         self.held: dict[int, Any] = {}  # keeps the ids unique
         self.told: dict[int, Any] = {}  # by id: an object's parts, or its value if it has none
         todo = [*objects]
-        while todo and len(self.held) <= MOST:
+        while todo and len(self.held) <= MAX_SNAPSHOT:
             x = todo.pop()
             if id(x) not in self.held:
                 self.held[id(x)] = x

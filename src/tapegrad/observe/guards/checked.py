@@ -26,7 +26,7 @@ _DIFFERING = re.compile(
 )
 _INTRICATE = re.compile(r"[\"\\]")  # lines whose quotes can't be matched by the pattern
 
-MOST = 1000  # maximal number of cached functions
+CACHED_FUNCTIONS = 1000  # maximal number of cached functions
 _functions: dict[tuple[str, ...], Callable[..., Any]] = {}  # by the text between these parts
 
 
@@ -143,7 +143,7 @@ def _function(between: tuple[str, ...]) -> Callable[..., Any]:
     if found is None:
         names = [f"p{k}" for k in range(len(between) - 1)]
         text = "".join([x + name for x, name in zip(between, [*names, ""], strict=True)])
-        if len(_functions) >= MOST:
+        if len(_functions) >= CACHED_FUNCTIONS:
             _functions.clear()
         found = _functions[between] = eval(f"lambda {', '.join(names)}: {text}", dict(HELPERS))
     return found

@@ -58,7 +58,7 @@ from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
-MOST = 100_000  # maximal number of guards; a function that reads more is traced at each call
+MAX_GUARDS = 100_000  # maximal number of guards; a function that reads more is traced at each call
 
 
 class Reads(Later):
@@ -170,8 +170,8 @@ class Reads(Later):
         if key in self._first:
             return
         self._first[key] = value
-        if len(self.guards) > MOST:
-            self.lost(f"one of more than {MOST} things that it reads")
+        if len(self.guards) > MAX_GUARDS:
+            self.lost(f"one of more than {MAX_GUARDS} things that it reads")
             return
         like = (holder.like and type(holder.x) is not types.FunctionType) or key in self.others
         first = len(self.guards)

@@ -23,9 +23,9 @@ import numpy as np
 from tapegrad.observe.guards.lookups import FIXED
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.harmless import (
-    CALM,
     CONTAINERS,
     DISPATCHER,
+    INERT,
     MAPPINGS,
     METHODS_OF,
     PLAIN_TYPES,
@@ -51,7 +51,7 @@ ALONE = 3  # references by its holder, the local name, and the argument of `getr
 def is_known(x: Any) -> bool:
     """Whether operators on this value change nothing, and run no code that isn't followed."""
     kind: Any = type(x)
-    return CALM[kind] or isinstance(x, np.ndarray) or kind in _PLAIN or is_pythons_class(kind)
+    return INERT[kind] or isinstance(x, np.ndarray) or kind in _PLAIN or is_pythons_class(kind)
 
 
 _PLAIN = frozenset(
@@ -65,7 +65,7 @@ def is_passive(x: Any, depth: int = 0) -> bool:
     """Whether a function of Python's or NumPy's that reads this value changes nothing: it is no
     iterator, which would advance."""
     kind: Any = type(x)
-    if CALM[kind]:
+    if INERT[kind]:
         return True
     if kind is slice:
         return all(is_passive(v, depth + 1) for v in (x.start, x.stop, x.step))
@@ -78,7 +78,7 @@ def is_passive(x: Any, depth: int = 0) -> bool:
 def _stands(x: Any) -> bool:
     """Whether iterating over this value changes nothing: it is no iterator, whatever it holds."""
     kind: Any = type(x)
-    if CALM[kind] or isinstance(x, (np.ndarray, type, np.dtype)):
+    if INERT[kind] or isinstance(x, (np.ndarray, type, np.dtype)):
         return True
     if kind in CONTAINERS:
         return kind is not types.MappingProxyType
@@ -116,14 +116,14 @@ def is_private(x: Any) -> bool:
 def has_attributes(x: Any) -> bool:
     """Whether looking up an attribute changes nothing. Methods written in Python are followed."""
     kind = type(x)
-    known = CALM[kind] or kind in FIXED or kind in _PLAIN or isinstance(x, np.ndarray)
+    known = INERT[kind] or kind in FIXED or kind in _PLAIN or isinstance(x, np.ndarray)
     known = known or is_pythons_class(kind) or _is_tapegrads(module_of(kind))
     return known or kind in randomness.kinds()
 
 
 def has_items(x: Any, key: Any) -> bool:
     kind: Any = type(x)
-    known = CALM[kind] or kind in (list, tuple, dict, range, collections.deque)
+    known = INERT[kind] or kind in (list, tuple, dict, range, collections.deque)
     known = known or isinstance(x, (np.ndarray, tuple))
     known = known or (kind in MAPPINGS and type(key) in (int, str) and key in x)
     users = is_pythons_class(kind) and not isinstance(x, (dict, collections.deque))
@@ -239,7 +239,7 @@ def _is_reading(x: Any, name: str) -> bool:
         return name not in _WRITING and not name.startswith(("__i", "__set", "__del"))
     if kind is np.ufunc:
         return name in ("reduce", "accumulate", "outer", "reduceat")
-    if CALM[kind] or kind in (range, slice):
+    if INERT[kind] or kind in (range, slice):
         return True
     return name in _METHODS.get(kind, ())
 

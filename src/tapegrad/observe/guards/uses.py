@@ -26,8 +26,8 @@ from tapegrad.observe.objects.comparing import has_attributes, has_few, is_decim
 from tapegrad.observe.objects.containers import LOOKING
 from tapegrad.observe.objects.files import is_read
 from tapegrad.observe.objects.harmless import (
-    CALM,
     CONTAINERS,
+    INERT,
     LOOKING_UP,
     MAPPINGS,
     PLAIN_TYPES,
@@ -47,7 +47,7 @@ from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
 Then = Callable[[Any], None]
-_FEW = 8  # maximal number of entries that are checked at each use
+_MAX_ENTRIES = 8  # maximal number of entries that are checked at each use
 
 
 class Uses:
@@ -92,7 +92,7 @@ class Uses:
         """Record that harmless code may read all of these values. Arrays that become inputs of a
         tape during the call don't count as read, which is known when it ends."""
         given = list(values)
-        values = [x for x in given if not CALM[type(x)] and not self._is_made_here(x)]
+        values = [x for x in given if not INERT[type(x)] and not self._is_made_here(x)]
         if not values:
             return None
         for x in values:  # C code is passed a generator's method to call
@@ -127,12 +127,12 @@ class Uses:
         kind = type(x)
         if kind is slice:
             held: Any = x.start, x.stop, x.step
-        elif (kind is tuple or kind is list) and len(x) <= _FEW:
+        elif (kind is tuple or kind is list) and len(x) <= _MAX_ENTRIES:
             held = x
         else:
             return False
         for y in held:
-            if not CALM[type(y)] and not (type(y) is slice and self._is_made_here(y)):
+            if not INERT[type(y)] and not (type(y) is slice and self._is_made_here(y)):
                 return False
         return self.reads.place(x) is None
 
@@ -141,9 +141,9 @@ class Uses:
         so the tape is used once, unless it is immutable, copied, or the program's own."""
         kind: Any = type(x)
         copied = isinstance(x, np.ndarray) and not x.dtype.hasobject
-        copied |= kind is frozenset and all(CALM[type(e)] for e in x)
+        copied |= kind is frozenset and all(INERT[type(e)] for e in x)
         copied |= kind in (Column, Labels) and x.stay()
-        if not (copied or CALM[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
+        if not (copied or INERT[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
             self.reads.lost(f"a {kind.__name__} among the results")
 
     def _take(
@@ -152,7 +152,7 @@ class Uses:
         reads = self.reads
         for x in values:
             kind: Any = type(x)
-            if CALM[kind]:
+            if INERT[kind]:
                 continue
             if isinstance(x, Value):  # of a subclass of ndarray
                 self.enters = True
@@ -307,7 +307,7 @@ class Uses:
         special, given = [], [*values]
         for x in given:
             kind: Any = type(x)
-            if CALM[kind] or x is frames.MISSING:
+            if INERT[kind] or x is frames.MISSING:
                 continue
             if not operator_is_known(kind):
                 place = self.reads.place(x)
@@ -321,7 +321,7 @@ class Uses:
 
     def printed(self, values: Iterable[Any]) -> None:
         """Record that texts of these are made, which for arrays depend on print options."""
-        if any(isinstance(x, np.generic) or not CALM[type(x)] for x in values):
+        if any(isinstance(x, np.generic) or not INERT[type(x)] for x in values):
             note_settings(self.reads, "numpy")
 
     def truth(self, x: Any) -> None:
@@ -343,7 +343,7 @@ class Uses:
 
     def item(self, x: Any, key: Any, makes: bool = True) -> Then | None:
         """Record that one item of a container is looked up; a defaultdict `makes` a missing one."""
-        if not CALM[type(key)]:
+        if not INERT[type(key)]:
             self.kind(key)  # its `__hash__` may be called
         place, kind = self.reads.place(x), plainly.kind_of_items(x)
         key = plain_key(key)
@@ -385,7 +385,7 @@ class Uses:
 
     def element(self, x: np.ndarray, key: Any) -> Then | None:
         """Record that elements of an array are looked up. A view reads nothing."""
-        if not CALM[type(key)]:
+        if not INERT[type(key)]:
             self.read_all(key)
         places = self.reads.arrays_of(x)
         if not places:

@@ -54,7 +54,7 @@ def has_attributes(x: np.ndarray) -> bool:
 
 def has_few(x: np.ndarray) -> bool:
     """Whether an array is an object array small enough to be compared element by element."""
-    return x.dtype == object and x.size <= _FEW
+    return x.dtype == object and x.size <= _MAX_COMPARED
 
 
 def may_be_another(x: Any) -> bool:
@@ -91,7 +91,7 @@ def are_apart(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 def same_bytes(x: np.ndarray, content: bytes) -> bool:
     """Whether an array holds these bytes, in row-major order."""
-    if x.nbytes < _LARGE or x.nbytes % 8 or not x.flags.c_contiguous:
+    if x.nbytes < _LARGE_BYTES or x.nbytes % 8 or not x.flags.c_contiguous:
         return np.ndarray.tobytes(x) == content
     words = x.reshape(-1).view(np.uint64)  # compared without a copy
     return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
@@ -165,8 +165,8 @@ ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
 # Tuples that never change: a class's bases, and a code's names, which Python builds at each read.
 FIXED_TUPLES = ("__mro__", ".co_varnames", ".co_freevars", ".co_cellvars")
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
-_LARGE = 1 << 16  # bytes
-_FEW = 100
+_LARGE_BYTES = 1 << 16  # bytes
+_MAX_COMPARED = 100
 
 HELPERS = {
     "plain_attribute": object.__getattribute__,

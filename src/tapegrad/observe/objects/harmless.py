@@ -39,7 +39,7 @@ MAPPINGS: tuple[type, ...] = (*_DICTS, types.MappingProxyType)
 CONTAINERS = frozenset([*SEQUENCES, *MAPPINGS, set, frozenset])
 
 
-class _Calm(dict[type, bool]):
+class _Inert(dict[type, bool]):
     """Maps a class to whether its objects hold nothing that could change, and do nothing by
     themselves: numbers, strings, and traced values, which are on the tape."""
 
@@ -52,7 +52,7 @@ class _Calm(dict[type, bool]):
         return found
 
 
-CALM = _Calm()
+INERT = _Inert()
 
 # ---- code
 

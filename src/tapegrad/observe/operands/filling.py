@@ -28,7 +28,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import owner_of, written
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.containers import CHANGING
-from tapegrad.observe.objects.harmless import CALM, DISPATCHER
+from tapegrad.observe.objects.harmless import DISPATCHER, INERT
 from tapegrad.observe.operands import table_writes
 from tapegrad.observe.operands.holders import Family, Search, counted
 from tapegrad.observe.program import frames
@@ -46,7 +46,7 @@ def fill(a: Activation, target: int, *values: int, in_place: bool = False) -> No
         traced = any(dispatch.has_traced(a.top(k)) for k in values)
         if traced or _is_outside(a, a.top(target)):
             _fill(a, [id(a.top(target))], traced)
-    elif not CALM[kind]:
+    elif not INERT[kind]:
         table_writes.guard_write(a, target, [a.top(k) for k in values], in_place)
 
 

@@ -26,17 +26,17 @@ import numpy as np
 from tapegrad.core.values import stood_for
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.guards.places import owner_of
-from tapegrad.observe.objects.harmless import CALM, is_pythons_class
+from tapegrad.observe.objects.harmless import INERT, is_pythons_class
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.heights import variables_of
 from tapegrad.primitives.base import Value
 
 Put = Callable[[Any], None]
-MOST = 20_000  # maximal number of objects in a search
+MAX_SEARCH = 20_000  # maximal number of objects in a search
 _count_at = ctypes.c_ssize_t.from_address
 _word_at = ctypes.c_size_t.from_address
 _ITEMS: tuple[Any, ...] = (list, tuple, dict, collections.deque, set, frozenset, types.CellType)
-_HELD: tuple[Any, ...] = (functools.partial, types.MethodType, types.MappingProxyType)
+_OPAQUE_HOLDERS: tuple[Any, ...] = (functools.partial, types.MethodType, types.MappingProxyType)
 _FRAMED = (types.FunctionType, types.GeneratorType)
 # They yield what they hold, item by item.
 _ITERATORS: tuple[Any, ...] = (type(iter(np.empty(1))), type(iter([])), type(iter(())))
@@ -126,7 +126,7 @@ class Search:
         if not self.strict:
             self._written()
         for x in self._through():
-            if len(self.seen) > MOST:
+            if len(self.seen) > MAX_SEARCH:
                 return
             self.current = id(x)
             self._inside(x)
@@ -200,7 +200,7 @@ class Search:
     def _met(self, x: Any, put: Put | None, what: str) -> None:
         """Record a reference to this object."""
         kind: Any = type(x)
-        if CALM[kind] or (isinstance(x, Value) and stood_for(kind) is None):
+        if INERT[kind] or (isinstance(x, Value) and stood_for(kind) is None):
             return
         if self.family.has(x):
             self.family.held(x, put, what)
@@ -220,7 +220,7 @@ class Search:
         """Whether the contents of this object are searched: the run has created it."""
         if isinstance(x, Value):  # of a subclass of ndarray: its attributes
             return True
-        known = kind in _ITEMS or kind in _HELD or kind in _ITERATORS or kind in _FRAMED
+        known = kind in _ITEMS or kind in _OPAQUE_HOLDERS or kind in _ITERATORS or kind in _FRAMED
         if not known and (isinstance(x, (np.ndarray, type)) or not is_pythons_class(kind)):
             return False
         return self.a.o.reads.place(x) is None

@@ -33,8 +33,8 @@ from tapegrad.observe.answers.answers import UNKNOWN, Answer, answer_of, is_answ
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.clocks import is_clock
 from tapegrad.observe.objects.harmless import (
-    CALM,
     DISPATCHER,
+    INERT,
     is_pythons_class,
     is_silent,
     module_of,
@@ -302,7 +302,7 @@ def put_operands(a: Activation, x: Any, y: Any) -> list[Any]:
         if beside is not None:
             frames.replace(operand_at(a.stack, 1), beside)
     for k, operand, other in ((1, x, y), (0, y, x)):
-        if isinstance(operand, (Value, np.ndarray)) or CALM[type(operand)]:
+        if isinstance(operand, (Value, np.ndarray)) or INERT[type(operand)]:
             continue
         found = operand_of(operand)
         if found is None:

@@ -14,13 +14,13 @@ from typing import Any
 
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.asked import Leaf
-from tapegrad.observe.objects.harmless import CALM, is_own
+from tapegrad.observe.objects.harmless import INERT, is_own
 
 _FRAMES = {"_getframe", "currentframe"}
 _VARIABLES = {"f_locals", "f_globals"}
 _NAME = re.compile(r"[^\W\d]\w*")
 _known: dict[int, tuple[bool, CodeType]] = {}  # by the ids of codes, which are kept alive
-MOST = 100_000
+CACHED_CODES = 100_000
 
 
 def looks_back(code: CodeType) -> bool:
@@ -28,7 +28,7 @@ def looks_back(code: CodeType) -> bool:
     found = _known.get(id(code))
     if found is None:
         names = set(code.co_names)
-        if len(_known) >= MOST:
+        if len(_known) >= CACHED_CODES:
             _known.clear()
         found = _known[id(code)] = bool(names & _FRAMES and names & _VARIABLES), code
     return found[0]
@@ -75,7 +75,7 @@ def _variable(o: Notes, frame: FrameType, name: str) -> None:
     elif name not in found:
         o.name(frame.f_globals, name)
         found = frame.f_globals
-    if name in found and not CALM[type(found[name])]:
+    if name in found and not INERT[type(found[name])]:
         o.read_all(found[name])
 
 

@@ -25,14 +25,14 @@ from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.answers import answer_of, is_answered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE
-from tapegrad.observe.guards.changed import MOST, Holding
+from tapegrad.observe.guards.changed import MAX_SNAPSHOT, Holding
 from tapegrad.observe.guards.told import is_source
 from tapegrad.observe.guards.unchanging import ITERATORS
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.harmless import (
-    CALM,
     CONTAINERS,
+    INERT,
     PLAIN_TYPES,
     is_harmless,
     is_inside,
@@ -355,7 +355,7 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
             o.reads.pin(x)
     of_users: list[Any] = []  # objects reachable from the program's code
     users = functools.partial(users_parts, o, of_users)
-    reached = generators_in(outside, MOST, packages=True, users=users) or []
+    reached = generators_in(outside, MAX_SNAPSHOT, packages=True, users=users) or []
     generators = [*global_generators(), *reached]
     states = [(g, randomness.state_of(g)) for g in generators]
     # Earlier arguments may be held by an object that this call changes. The program's new arguments
@@ -365,7 +365,7 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
         [x for x in (*o.passed, *outside, *of_users) if id(x) not in local and not is_source(x)]
     )
     given = [x if (plain := dispatch.plain(x)) is None else plain for x in values]
-    o.passed += [x for x in given if not (CALM[type(x)] or is_made(o, x))]
+    o.passed += [x for x in given if not (INERT[type(x)] or is_made(o, x))]
     note = o.taken(_read_of(o, values), whole=True)
     o.quiet = True
 
@@ -474,14 +474,14 @@ def _is_method(x: Any, name: str) -> bool:
 def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
     """Whether neither a traced value, nor code of the user's, nor an object that the run has
     changed can be reached from these values."""
-    if all(CALM[type(x)] and not isinstance(x, Value) for x in values):
+    if all(INERT[type(x)] and not isinstance(x, Value) for x in values):
         return True
     given = [x for x in values if not _is_packages_function(o, x)]
     # An object that a call has returned holds that call's arguments.
     others = [x for x in given if not is_made(o, x)]
     reached: list[Any] = []
     users = functools.partial(users_parts, o, reached)
-    if generators_in(others, MOST, packages=True, users=users) is None:
+    if generators_in(others, MAX_SNAPSHOT, packages=True, users=users) is None:
         return False
     written = bool(o.reads.written) if reached else _is_written(o, given)
     o.barred = o.barred or written

@@ -29,8 +29,8 @@ from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.bars import is_bars, shown
 from tapegrad.observe.objects.files import is_read
 from tapegrad.observe.objects.harmless import (
-    CALM,
     CONTAINERS,
+    INERT,
     is_extensions,
     is_harmless,
     is_inert,
@@ -50,7 +50,7 @@ from tapegrad.observe.program.source import SCIPY
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
 
-MOST = 2000  # maximal number of objects that are searched for one call
+MAX_SEARCH = 2000  # maximal number of objects that are searched for one call
 
 
 FOLLOWED = object()
@@ -303,7 +303,7 @@ def remembers(a: Any, x: Any, key: Any, value: Any) -> bool:
 
 def generators_in(
     values: Iterable[Any],
-    most: int = MOST,
+    most: int = MAX_SEARCH,
     packages: bool = False,
     users: Callable[[Any], list[Any] | None] | None = None,
 ) -> list[Any] | None:
@@ -321,7 +321,7 @@ def generators_in(
             return None
         if isinstance(x, Value) and not dispatch.is_made(x):
             return None
-        if CALM[kind] or id(x) in seen:
+        if INERT[kind] or id(x) in seen:
             continue
         seen.add(id(x))
         if len(seen) > most:
@@ -405,7 +405,7 @@ def _is_of_others(kind: Any) -> bool:
 
 
 def _are_arrays(values: Iterable[Any]) -> bool:
-    return all(CALM[type(x)] or isinstance(x, np.ndarray) for x in values)
+    return all(INERT[type(x)] or isinstance(x, np.ndarray) for x in values)
 
 
 def global_generators() -> list[Any]:

@@ -36,7 +36,7 @@ _COPYING = os.path.join(_OWN[0], "nn", "copying.py")
 _PROGRAMS = (os.path.join(_OWN[0], "autograd", ""), WRITTEN_OUT, _COPYING)
 _MACHINERY = tuple([_PROGRAMS[0] + name for name in ("boxes.py", "objects.py", "spaces.py")])
 _users: dict[str, bool] = {}  # whether a file is the user's, by its path
-MOST = 100_000  # maximal number of cached lines
+CACHED_LINES = 100_000  # maximal number of cached lines
 _sources: dict[tuple[str, int, str], Source] = {}
 MOST_PLACES = 10_000  # maximal number of cached positions in codes
 _places: dict[tuple[int, int], tuple[Source, CodeType]] = {}
@@ -196,7 +196,7 @@ def source_of(code: CodeType, line: int) -> Source:
     place = code.co_filename, line, code.co_name
     known = _sources.get(place)
     if known is None:
-        if len(_sources) >= MOST:
+        if len(_sources) >= CACHED_LINES:
             _sources.clear()
         known = _sources[place] = Source(*place)
     return known

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType
 
-MOST = 1000  # maximal number of cached positions in codes
+CACHED_POSITIONS = 1000  # maximal number of cached positions in codes
 # Keyed by the code's id and the offset: the code, the lines of its file, and the nodes.
 _known: dict[tuple[int, int], tuple[CodeType, list[str], Sequence[ast.AST]]] = {}
 
@@ -20,7 +20,7 @@ def enclosing(frame: FrameType) -> Sequence[ast.AST]:
     lines = linecache.getlines(code.co_filename)
     known = _known.get(place)
     if known is None or (lines and lines is not known[1]):
-        if len(_known) >= MOST:
+        if len(_known) >= CACHED_POSITIONS:
             _known.clear()
         known = _known[place] = code, lines, tuple(_around(code, frame.f_lasti // 2, lines))
     return known[2]

@@ -37,7 +37,7 @@ from tapegrad.observe.guards.unchanging import (
 )
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open
-from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.objects.harmless import INERT
 from tapegrad.observe.objects.harmless import is_own as is_own_code
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
@@ -207,7 +207,7 @@ def _binary(a: Activation, arg: Any) -> bool:
 
 def _in_place(a: Activation, arg: Any) -> bool:
     """Whether `x += y` creates a new number. A write to a traced array is recorded by the array."""
-    return _operators(a, 2) and (CALM[type(a.top(1))] or type(a.top(1)) is tuple)
+    return _operators(a, 2) and (INERT[type(a.top(1))] or type(a.top(1)) is tuple)
 
 
 def _unary(a: Activation, arg: Any) -> bool:
@@ -348,7 +348,7 @@ def _comparison(a: Activation, arg: Any) -> bool:
 def _contained(a: Activation, arg: Any) -> bool:
     _compares(a, a.top(0), a.top(1))
     held: Any = type(a.top())
-    known = held in (list, tuple, dict, set, frozenset, range, str) or CALM[held]
+    known = held in (list, tuple, dict, set, frozenset, range, str) or INERT[held]
     return known and is_known(a.top(1))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.guards.places import values_of
-from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.objects.harmless import INERT
 from tapegrad.observe.objects.plainly import checksum, values
 from tapegrad.observe.program.source import at_line, at_source
 
@@ -85,7 +85,7 @@ def _steps(o: Notes | None) -> int:
 
 
 def _is_same(x: Any, y: Any) -> bool:
-    return x is y or (CALM[type(x)] and type(x) is type(y) and bool(x == y or x != x))
+    return x is y or (INERT[type(x)] and type(x) is type(y) and bool(x == y or x != x))
 
 
 def _held(o: Notes | None) -> dict[Any, list[Any]]:

@@ -148,10 +148,13 @@ def is_own(a: Activation, rounds: list[tuple[Any, int]], depth: int, names: int)
     holders = [k for k in range(code.co_nlocals) if local(a.address, k) is x]
     if len(holders) != 1 or code.co_flags & inspect.CO_GENERATOR:
         return False
-    if sys.getrefcount(x) > _HELD + names or not (type(x) in NUMBERED or type(x) in KEYED):
+    if sys.getrefcount(x) > _OWN_REFERENCES + names or not (
+        type(x) in NUMBERED or type(x) in KEYED
+    ):
         return False
     live = flow_of(code).live
     return bool(rounds) and not any(f is a.frame and holders[0] in live(at) for f, at in rounds)
 
 
-_HELD = 4  # references by the variable, the stack, the local name, and `getrefcount`'s argument
+# References by the variable, the stack, the local name, and `getrefcount`'s argument.
+_OWN_REFERENCES = 4

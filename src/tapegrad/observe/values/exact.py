@@ -11,7 +11,7 @@ from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import View
 
-MOST = 100  # maximal number of values between these and a number computed from them
+MAX_VALUES = 100  # maximal number of values between these and a number computed from them
 
 _SAME_BITS = (ew.neg, ew.copy, ew.stop_gradient)
 # Operations whose result IEEE 754 defines to the last bit.
@@ -42,7 +42,7 @@ def made_of(trace: Any, operand: Operand) -> dict[Var, Any] | None:
             continue
         call = trace.made_by(x)
         if not is_exact(trace, x):
-            if call is None or len(seen) > MOST:
+            if call is None or len(seen) > MAX_VALUES:
                 return None
             waiting += [y for y in call.operands if y not in seen]
             seen.update(waiting)

@@ -76,7 +76,7 @@ class Shown:
         if self.text is not None:
             text = self.text
             return any(x in self._numbers or (_is_long(x) and x in text) for x in found)
-        values = np.abs(np.ravel(self.value)[:MOST])
+        values = np.abs(np.ravel(self.value)[:MAX_TEXTS])
         values = values if values.dtype.kind != "c" else np.abs([values.real, values.imag]).ravel()
         return any(
             _is_long(x) and np.any(np.abs(values - number) <= unit)
@@ -85,7 +85,7 @@ class Shown:
         )
 
 
-MOST = 10_000  # maximal number of an array's elements, and of shown texts
+MAX_TEXTS = 10_000  # maximal number of an array's elements, and of shown texts
 
 
 def numbers_in(text: str) -> set[str]:
@@ -103,7 +103,7 @@ def tell(x: Any) -> None:
         return
     if _is_shown():
         operand, value = x._read()
-        if value is not None and x.dtype.kind in "iufc" and len(x._trace.shown) < MOST:
+        if value is not None and x.dtype.kind in "iufc" and len(x._trace.shown) < MAX_TEXTS:
             x._trace.shown.append(Shown(operand, value, None, user_source()))
         return
     if not is_certain(x):

@@ -5,10 +5,9 @@ own numbers.
         log.write(f"{loss:.3f}")
     self.took = datetime.now() - began         or a date is stored, and values derived from it
 
-The trace makes them where the program does, with the numbers that it sees. A later call makes them
-after its result, in the same order, with its own numbers. The result of one is a *later value*,
-known by its identity. Calls of libraries' functions, methods and operators with a later value are
-repeated, too. Any other use, such as a comparison, has the tape used once.
+The trace makes them where the program does. A later call makes them after its result, in order and
+with its own numbers. The result of one is a *later value*, known by its identity. Calls of library
+code with a later value are repeated. After any other use, as in a comparison, the tape isn't kept.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.objects.bars import is_screen, is_unused, plots
 from tapegrad.observe.objects.files import is_path, may_write, writes
 from tapegrad.observe.objects.harmless import (
-    CALM,
     CONTAINERS,
     DISPATCHER,
+    INERT,
     PLAIN_TYPES,
     is_file,
     is_harmless,
@@ -346,7 +345,8 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
     o = a.o
     if o.effects is not None:
         o.effects.changed()
-    before = Holding([x for x in values if not (CALM[type(x)] or is_later(o, x) or plots(type(x)))])
+    kept = [x for x in values if not (INERT[type(x)] or is_later(o, x) or plots(type(x)))]
+    before = Holding(kept)
     unused, begun = is_unused(a.frame), later.has_effect
     caught, once = begun and is_caught(a), is_once(a)
     o.quiet = True
@@ -373,7 +373,7 @@ def _keep(a: Activation, later: Later, result: Any, unused: bool, is_part: bool 
     o, kind = a.o, type(result)
     if result is None or unused or result is MISSING or is_later(o, result):
         return True
-    plain = CALM[kind] or kind in CONTAINERS or isinstance(result, np.ndarray)
+    plain = INERT[kind] or kind in CONTAINERS or isinstance(result, np.ndarray)
     written = later.has_effect and not later.draws and type(later.f) is not Attribute
     if written and plain and kind not in (int, bool):
         read_back(o)

@@ -23,7 +23,7 @@ from tapegrad.core.installed import PYTHONS
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.later import Later, pass_texts
 from tapegrad.observe.answers.answers import answer_of, is_answered
-from tapegrad.observe.objects.harmless import CALM, DISPATCHER, is_harmless, is_librarys_code
+from tapegrad.observe.objects.harmless import DISPATCHER, INERT, is_harmless, is_librarys_code
 from tapegrad.observe.objects.loggers import (
     ELSEWHERE,
     LEVELS,
@@ -69,7 +69,7 @@ def stays(a: Activation, f: Any, args: Sequence[Any]) -> bool:
         return False
     for x in args:
         kind = type(x)
-        if kind is not float and kind is not int and not (CALM[kind] and isinstance(x, Value)):
+        if kind is not float and kind is not int and not (INERT[kind] and isinstance(x, Value)):
             return False
     answer = answer_of(f)
     if answer is not None and is_answered(answer, a.frame.f_code, args):

@@ -36,7 +36,7 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
 
 DEEP = 8  # sums of fewer products stay loops, which fuse with their readers
-MANY = 16  # the most calls that a search passes through
+MAX_SEARCH = 16  # the most calls that a search passes through
 
 
 class Maker(Writer):
@@ -267,7 +267,7 @@ def made_of(
     """
     calls: dict[Operand, Call] = {}
     gained, left = False, [x]
-    while left and len(calls) < MANY:
+    while left and len(calls) < MAX_SEARCH:
         y = left.pop()
         if call := through(y):
             calls[y] = call
@@ -405,7 +405,12 @@ def _turned(s: Any, term: Term) -> Term | None:
             axes.add(call.primitive.axes)
             continue
         made = s.made.get(x) if isinstance(x, Var) and s.alone(x) else None
-        if made is None or not made.primitive.pointwise or len(calls) == MANY or len(axes) > 1:
+        if (
+            made is None
+            or not made.primitive.pointwise
+            or len(calls) == MAX_SEARCH
+            or len(axes) > 1
+        ):
             return None
         calls[x] = made
         left += [y for y in made.operands if y.shape == shape and y not in calls]
@@ -453,7 +458,7 @@ def factors_apart(s: Any, term: Term, within: str) -> tuple[Term, Term] | None:
     factors = _factors(s, term)
     inner = [x for x in factors if set(x.letters) <= set(within)]
     rest = [x for x in factors if x not in inner]
-    if not inner or not rest or len(factors) > MANY:
+    if not inner or not rest or len(factors) > MAX_SEARCH:
         return None
     size = dict(zip(term.letters, term.x.shape, strict=True))
 
@@ -473,7 +478,7 @@ def _factors(s: Any, term: Term) -> list[Term]:
     while left:
         x, letters = left.pop(0)
         unit = tuple(a for a, k in enumerate(letters) if x.shape[a] != size[k])
-        call = s.made_by(x, ew.mul) if not unit and len(found) < MANY else None
+        call = s.made_by(x, ew.mul) if not unit and len(found) < MAX_SEARCH else None
         if call:
             left = [
                 *[Term(y, letters[len(letters) - len(y.shape) :]) for y in call.operands],

@@ -27,7 +27,7 @@ from tapegrad.extending.runs import watched
 from tapegrad.extending.tapes import Trace, current_trace
 from tapegrad.scipy.outside import stopped
 
-MOST = 16  # loops over the steps of one solution
+MAX_LOOPS = 16  # loops over the steps of one solution
 Row = tuple[Any, Any]
 Entry = Callable[[Sequence[Row]], Any]
 Each = Callable[[Any, Sequence[Row], Sequence[Any]], Sequence[Any]]
@@ -53,7 +53,7 @@ class Course:
     def serves(self) -> bool:
         """Whether another loop over the steps is worth while. Inside of another loop, or after
         many such loops, an array whose entries are looked up takes less time."""
-        return self.loops < MOST and current_trace() is self.trace and not watched(self.trace)
+        return self.loops < MAX_LOOPS and current_trace() is self.trace and not watched(self.trace)
 
     def loop(self, init: Sequence[Any], each: Each) -> Sequence[Any]:
         self.loops += 1

@@ -50,7 +50,7 @@ from tapegrad.scipy.callbacks import joined, may_step
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.outside import Constant
 
-NEAR = 1e-9  # the distance from an end, where an integrand may be infinite
+END_DISTANCE = 1e-9  # the distance from an end, where an integrand may be infinite
 SLIGHT = 1e-9  # a negligible jump, relative to the integrand
 NOTHING = 1e-30  # a negligible term, relative to the largest
 PLACES = 5
@@ -345,7 +345,11 @@ def _without_jumps(g: Callable[[float], Any], ends: np.ndarray, most: int) -> np
     found: list[tuple[float, float]] = []
     while left and len(found) + len(left) <= most:
         low, high = left.pop()
-        jump = jump_between(g, low + NEAR, high - NEAR, least, 1.0) if high - low > NEAR else None
+        jump = (
+            jump_between(g, low + END_DISTANCE, high - END_DISTANCE, least, 1.0)
+            if high - low > END_DISTANCE
+            else None
+        )
         if jump is None:
             found.append((low, high))
         else:

@@ -19,7 +19,7 @@ from tapegrad.scipy.optimize.roots import as_tuple, example, plainly, reaching
 from tapegrad.scipy.results import Untold
 
 HOME = "scipy.integrate"
-MOST = 2
+MAX_VARIABLES = 2
 BEYOND = (
     "Sum over the nodes of Gauss' rule in each variable, as numpy.polynomial.legendre.leggauss "
     "gives them"
@@ -45,10 +45,10 @@ def nquad(
             ends.append(limit(*start, *given))
         start.insert(0, inside(*[float(example(x)) for x in ends[-1]]))
     reaching([Callback(lambda *xs: as_called(func)(*xs, *given), start)], ends)
-    if len(ranges) > MOST:
+    if len(ranges) > MAX_VARIABLES:
         raise refusal(
             f"scipy.integrate.nquad over {len(ranges)} variables can't be traced{at_line()}, only "
-            f"over {MOST}. {BEYOND}"
+            f"over {MAX_VARIABLES}. {BEYOND}"
         )
     value = _integral(as_called(func), limits, options, given)()
     untold = Untold("scipy.integrate.nquad")

@@ -30,7 +30,7 @@ from tapegrad.extending import (
 )
 from tapegrad.scipy.callbacks import Callback, as_floats, values_of
 from tapegrad.scipy.integrate.integrals import (
-    NEAR,
+    END_DISTANCE,
     NOTHING,
     Found,
     Integral,
@@ -107,21 +107,23 @@ class Mesh:
             total, of_halves = [size @ (weights @ x) for x in (rows, halves)]
             most, apart = self._error(total), size[:, None] * _beside(name)
             rounding = self.rounding * np.abs(rows).max((0, 1))
-            least = np.maximum(most / (NEAR + apart[:, :, None]), rounding)
-            jumps = (np.abs(at_ends - _at_ends(name) @ rows) > least).any(2) & (apart > NEAR)
+            least = np.maximum(most / (END_DISTANCE + apart[:, :, None]), rounding)
+            jumps = (np.abs(at_ends - _at_ends(name) @ rows) > least).any(2) & (
+                apart > END_DISTANCE
+            )
             cuts = []
             for k, last in np.argwhere(jumps) if jumps.any() else ():
-                inside = np.array([NEAR, apart[k, last]]) * (-1 if last else 1)
+                inside = np.array([END_DISTANCE, apart[k, last]]) * (-1 if last else 1)
                 low, high = map(float, np.sort(ends[k, last] + inside))
                 cut = jump_between(where.integrand(_both(f, tiny)), low, high, least[k, last], 1.0)
                 cuts += [] if cut is None else [cut]
-            if not cuts or len(ends) > MOST:
+            if not cuts or len(ends) > MAX_INTERVALS:
                 is_near = (np.abs(total - of_halves) <= most).all() or np.isnan(value).any()
                 return ends, bool(is_near)
             ends = np.stack([*itertools.pairwise(np.unique([*np.ravel(ends), *cuts]))])
 
 
-MOST = 1000  # intervals
+MAX_INTERVALS = 1000  # intervals
 
 
 @functools.cache
@@ -158,7 +160,7 @@ def _rows(where: Range, ends: Any, name: str, f: Any, value: Any, tiny: float) -
     and near its ends."""
     places, low, high = _places(name), ends[:, :1], ends[:, 1:]
     size, count = high - low, len(places) // 3
-    near = np.minimum(NEAR, 1e-3 * size)
+    near = np.minimum(END_DISTANCE, 1e-3 * size)
     t = np.concatenate([low + size * places, low + near, high - near], 1)
     x, factors = where.placed(t.ravel(), np.ones(t.size))
     table = _table(f, x, t.shape[1], np.size(value), tiny) * factors[:, None]

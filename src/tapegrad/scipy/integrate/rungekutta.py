@@ -25,8 +25,8 @@ from tapegrad.scipy.integrate.events import Events
 from tapegrad.scipy.outside import stopped
 
 METHODS = {"RK45": theirs.RK45, "RK23": theirs.RK23, "DOP853": theirs.DOP853}
-MANY = 1 << 40  # more steps than a user waits for
-LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # SciPy's factors between step sizes
+MAX_STEPS = 1 << 40  # more steps than a user waits for
+MIN_FACTOR, MAX_FACTOR, SAFETY = 0.2, 10.0, 0.9  # SciPy's factors between step sizes
 
 
 @dataclass
@@ -131,9 +131,9 @@ class Method:
             good = error < 1
             safe = np.where(error == 0, 1.0, error)
             factor = SAFETY * safe**exponent
-            larger = np.where(error == 0, MOST, np.minimum(MOST, factor))
+            larger = np.where(error == 0, MAX_FACTOR, np.minimum(MAX_FACTOR, factor))
             larger = np.where(rejected, np.minimum(1.0, larger), larger)
-            size = np.abs(h) * np.where(good, larger, np.maximum(LEAST, factor))
+            size = np.abs(h) * np.where(good, larger, np.maximum(MIN_FACTOR, factor))
             return (
                 np.where(good, after, t),
                 np.where(good, y_new, y),
@@ -146,7 +146,7 @@ class Method:
                 *([] if events is None else events.after(good, count, after, y_new, seen)),
             )
 
-        last = while_loop(goes_on, attempt, state, MANY)
+        last = while_loop(goes_on, attempt, state, MAX_STEPS)
         done = self.direction * (end - last[0]) <= 0
         if events is not None:
             done = np.logical_or(done, last[-1])

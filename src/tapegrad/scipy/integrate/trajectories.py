@@ -43,7 +43,7 @@ from tapegrad.scipy.results import Untold
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes of the residuals of all steps
-FEWEST, MOST = 1 << 11, 1 << 16  # bounds on the number of steps there is room for
+MIN_ROOM, MAX_ROOM = 1 << 11, 1 << 16  # bounds on the number of steps there is room for
 SUCCESS = "Integration successful."  # odeint's message
 UNFINISHED = "it hasn't come to the last of the times"
 FINE = {"rtol": 1e-10, "atol": 1e-12}
@@ -278,7 +278,7 @@ def _method(callback: Callback, given: Any, tried: int, options: Any) -> Method:
     room = max(tried + tried // 2, 8)
     if not callback.may_jump:  # no array of all steps is needed
         size = 8 * given.n * (given.n_stages + 4)  # the residuals of a step, at most
-        room = max(room, FEWEST, min(ROOM // max(size, 1), MOST))
+        room = max(room, MIN_ROOM, min(ROOM // max(size, 1), MAX_ROOM))
     return Method(
         callback,
         type(given),

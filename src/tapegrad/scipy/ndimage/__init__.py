@@ -13,7 +13,7 @@ from tapegrad.extending.runs import borrowing
 from tapegrad.scipy.borrowing import borrow, converting, kernels
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.outside import stopped, valued
-from tapegrad.scipy.stencils import MOST, correlated, filters, padded, parts, picked
+from tapegrad.scipy.stencils import MAX_TERMS, correlated, filters, padded, parts, picked
 
 HOME = "scipy.ndimage"
 
@@ -70,7 +70,7 @@ def _uniform_filter1d(
     infinity or NaN has left the window; so does this one."""
     wide = _extended(x, [size], [axis], [origin], mode, cval)
     places = np.arange(x.shape[axis])
-    if size <= MOST:
+    if size <= MAX_TERMS:
         terms = parts(wide, _window(size, axis, x.ndim))
         left = np.take(_sums_before(stopped(0.0 * wide), axis), places, axis)
         return sum(terms[1:], terms[0]) / size + left

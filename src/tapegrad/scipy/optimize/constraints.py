@@ -25,7 +25,7 @@ from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.roots import with_args
 from tapegrad.scipy.outside import Equations, Outside
 
-NEAR = 1e-3  # a constraint farther from 0 isn't active
+ACTIVE_DISTANCE = 1e-3  # a constraint farther from 0 isn't active
 SLIGHT = 1e-7  # a multiplier too small to tell whether it is active
 
 
@@ -185,7 +185,7 @@ class Constraints:
             return self.sign[:, None] * rows
 
         matrix = slopes(x)
-        at = np.flatnonzero(self.equal | (np.abs(value) < NEAR))
+        at = np.flatnonzero(self.equal | (np.abs(value) < ACTIVE_DISTANCE))
         found = np.zeros(len(value), np.int64)
         if not at.size:
             return side, found, True

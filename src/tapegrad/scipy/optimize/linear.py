@@ -21,7 +21,7 @@ from tapegrad.scipy.outside import Constant, Outside, valued
 from tapegrad.scipy.results import Untold
 
 HOME = "scipy.optimize"
-NEAR = 1e-5  # so near to a bound
+BOUND_DISTANCE = 1e-5  # so near to a bound
 SLIGHT = 1e-6  # a multiplier too small to tell whether its bound or row is active
 
 
@@ -57,7 +57,7 @@ def _side(a: Any, r: Any, x: Any, lower: Any, upper: Any) -> tuple[Any, bool]:
     bound is active if the slope a^T r points out of it."""
     slope = a.T @ r
     scale = SLIGHT * (np.abs(a).T @ np.abs(r) + np.finfo(float).tiny)
-    near = NEAR * (1 + np.abs(x))
+    near = BOUND_DISTANCE * (1 + np.abs(x))
     at_lower, at_upper = x - lower < near, upper - x < near
     side = np.where(at_lower & (slope > scale), -1, np.where(at_upper & (slope < -scale), 1, 0))
     return side, not np.any((at_lower | at_upper) & (side == 0))

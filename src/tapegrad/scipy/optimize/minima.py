@@ -34,7 +34,7 @@ from tapegrad.scipy.optimize.roots import (
 from tapegrad.scipy.outside import Equations, Outside
 
 HOME = "scipy.optimize"
-NEAR = 1e-5  # so near to a bound, but not on it: uncertain
+BOUND_DISTANCE = 1e-5  # so near to a bound, but not on it: uncertain
 ROUNDED = 1e-12  # so near: on the bound
 BESIDE = (
     "its result is next to a bound or a constraint, and whether that holds it isn't known: it may "
@@ -80,7 +80,7 @@ def side_of(x: Any, bounds: Any) -> tuple[Any, bool]:
     with np.errstate(invalid="ignore"):
         below, above = np.abs(x - lower), np.abs(x - upper)
         side = np.where(above < ROUNDED * size, 1, np.where(below < ROUNDED * size, -1, 0))
-        near = np.minimum(below, above) < NEAR * size
+        near = np.minimum(below, above) < BOUND_DISTANCE * size
     return side.astype(np.int64), not np.any(near & (side == 0))
 
 
@@ -224,7 +224,7 @@ def _pushed(callback: Callback, f: Any, x: float, ends: Any) -> tuple[int, bool]
     inside = x - side * min(step, (upper - lower) / 2)
     slope, further = (float(slopes_of(callback, f, y).ravel()[0]) for y in (x, inside))
     bend = (slope - further) / (x - inside)
-    return side, side * slope < -100 * NEAR * (1 + abs(x)) * abs(bend)
+    return side, side * slope < -100 * BOUND_DISTANCE * (1 + abs(x)) * abs(bend)
 
 
 @stands_for(HOME, callbacks=True, lists="args bounds bracket options")

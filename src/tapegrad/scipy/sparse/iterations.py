@@ -34,7 +34,7 @@ from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
 
 PRECISION = 1e-10  # relative residual of the systems for derivatives
-ENOUGH = 1e-7  # accepted residual if rounding prevents that
+ACCEPTED_RESIDUAL = 1e-7  # accepted residual if rounding prevents that
 
 
 class _Several:
@@ -115,7 +115,7 @@ def solving(method: Any, most: int = 0, **settings: Any) -> Any:
         most_steps = most or 20 * b.size
         y, _ = method(operator, b, rtol=PRECISION, maxiter=most_steps, **settings)
         rest = np.linalg.norm(matvec(y) - b)
-        done = rest <= ENOUGH * np.linalg.norm(b)
+        done = rest <= ACCEPTED_RESIDUAL * np.linalg.norm(b)
         return np.ldexp(y, size) if done else np.full_like(b, np.nan)
 
     return solve
@@ -249,7 +249,7 @@ def _is_least(told: Any, is_lsqr: bool) -> bool:
         _, _, _, rest, size, _, product, *_ = told
     else:
         _, _, rest, product, size, *_ = told
-    return bool(product <= ENOUGH * size * rest)
+    return bool(product <= ACCEPTED_RESIDUAL * size * rest)
 
 
 def _answered(answer: Any) -> None:

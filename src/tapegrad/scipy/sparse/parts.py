@@ -11,7 +11,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.extending import Carrier, any_traced, as_parameter, at_line, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, as_tracer
 
-MOST = 50_000_000  # elements of a dense result
+MAX_DENSE = 50_000_000  # elements of a dense result
 # SciPy's matrices have methods of these names.
 OF_ELEMENTS = """sin tan arcsin arctan sinh tanh arcsinh arctanh rint sign expm1 log1p deg2rad
 rad2deg floor ceil trunc sqrt"""
@@ -65,7 +65,7 @@ class Parted(Carrier):
         return self.toarray()
 
     def check_size(self, count: int, what: str) -> None:
-        if count > MOST:
+        if count > MAX_DENSE:
             raise refusal(
                 f"{what} of a sparse matrix of this size with traced values can't be traced"
                 f"{at_line()}: it would be held in full. Multiply with vectors, one matrix after "

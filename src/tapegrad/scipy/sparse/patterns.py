@@ -158,7 +158,7 @@ class Pattern:
         return pattern, one, right.data[at].astype(np.int64), target
 
 
-KEPT = 32  # patterns
+CACHED_PATTERNS = 32  # patterns
 _last: dict[Any, Pattern] = {}
 
 
@@ -169,7 +169,7 @@ def pattern_of(x: Any, sifted: bool = False) -> Pattern:
     cheap = type(x), x.shape, sifted, *[(a.dtype, a.shape) for a in arrays]
     known = _last.get(cheap)
     if known is None or not all(map(np.array_equal, known.arrays, arrays)):
-        if len(_last) >= KEPT:
+        if len(_last) >= CACHED_PATTERNS:
             _last.clear()
         known = _last[cheap] = Pattern(_with(x, None), cheap, sifted)
     return known

@@ -221,17 +221,18 @@ def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
 
 
 _TERMS = np.arange(1, 61)
-MANY = 50.0  # concentrations from which SciPy's approximation is used
+MIN_APPROXIMATED = 50.0  # concentrations from which SciPy's approximation is used
 
 
 def _vonmises_cdf(x: Any, kappa: Any) -> Any:
     """The integral of the density's Fourier series: 1/2 + x / 2 pi plus the sum of I_n(k) / I_0(k)
     sin(n x) / (n pi) (Mardia and Jupp, Directional Statistics, 2000, 3.5.37). Whole turns are
     added back. Towards the ends, where the series would cancel, it is a quadrature. For
-    concentrations from `MANY` on it is SciPy's approximation: b sin(x / 2) is a normal variable."""
+    concentrations from `MIN_APPROXIMATED` on it is SciPy's approximation: b sin(x / 2) is a normal
+    variable."""
     turns = np.round(x / (2 * np.pi))
     x = x - turns * (2 * np.pi)
-    few = kappa < MANY
+    few = kappa < MIN_APPROXIMATED
     k = where(few, kappa, 1.0)
     n = _TERMS.reshape((-1,) + (1,) * max(np.ndim(x), np.ndim(k)))
     waves = np.sum(sc.ive(n, k) * np.sin(n * x) / n, axis=0) / sc.i0e(k)
@@ -242,7 +243,7 @@ def _vonmises_cdf(x: Any, kappa: Any) -> Any:
     tail = integral(lambda s: np.exp(-2 * k * np.cos(s / 2) ** 2), gap, 48) / sc.i0e(k)
     tail = tail / (2 * np.pi)
     series = where(outer, where(x < 0, tail, 1.0 - tail), series)
-    near = sc.ndtr(np.sqrt(2 / np.pi) / sc.i0e(where(few, MANY, kappa)) * np.sin(x / 2))
+    near = sc.ndtr(np.sqrt(2 / np.pi) / sc.i0e(where(few, MIN_APPROXIMATED, kappa)) * np.sin(x / 2))
     return where(few, series, near) + turns
 
 

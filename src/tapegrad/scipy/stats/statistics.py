@@ -103,7 +103,7 @@ _REDUCED = {
 }
 _PAIRED = ("ttest_rel", "linregress", "pointbiserialr")
 _OF_ALL = ("mode",)  # NaN is an ordinary value for these
-MOST = 8  # a sample with more numbers than this has every statistic
+SMALL_SAMPLE = 8  # a sample with more numbers than this has every statistic
 
 
 def _last(x: Any, axis: Any) -> Any:
@@ -166,7 +166,7 @@ def _refused(name: str, of: str) -> Exception:
 def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
     """SciPy's result for samples that are too small for the statistic, which doesn't depend on
     their values; None for larger samples."""
-    if xs[0].size and all(np.size(x) and np.shape(x)[-1] > MOST for x in xs if np.ndim(x)):
+    if xs[0].size and all(np.size(x) and np.shape(x)[-1] > SMALL_SAMPLE for x in xs if np.ndim(x)):
         return None
     plain = [np.zeros(np.shape(x), x.dtype) if np.ndim(x) else np.zeros(()) for x in xs]
     others = {key: np.ones(np.shape(x)) if is_traced(x) else x for key, x in bound.items()}

@@ -10,14 +10,14 @@ import numpy as np
 from tapegrad.extending import any_traced, at_line, refusal
 from tapegrad.scipy.anew import decided
 
-MOST = 2**14  # terms of a sum
+MAX_TERMS = 2**14  # terms of a sum
 NOTHING = 1e-30  # a negligible probability
 
 
 def _last(of: Any, first: float, *shapes: Any) -> np.ndarray:
     """The number of terms from `first` on that aren't negligible, rounded up to a power of 2."""
     count = 32
-    while count <= MOST and float(of.sf(first + count, *shapes)) > NOTHING:
+    while count <= MAX_TERMS and float(of.sf(first + count, *shapes)) > NOTHING:
         count *= 2
     return np.array([count])
 
@@ -33,6 +33,6 @@ def terms(of: Any, lb: Any = None, ub: Any = None) -> Any:
     if np.isinf(ub):
         (count,) = decided("how many terms a sum has", _last, of.law.dist, lb, *of.shapes)
         ub = lb + count
-    if ub - lb > MOST:
+    if ub - lb > MAX_TERMS:
         raise refusal(f"a sum of {ub - lb:.0f} terms can't be traced{at_line()}")
     return np.arange(lb, ub + 1.0)

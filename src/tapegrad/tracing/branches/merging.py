@@ -53,7 +53,7 @@ from tapegrad.tracing.tracers.tracer import (
 
 # The number of references to the value of a frame's variable when they are counted: the variable
 # itself, `values` here, and three temporary ones; without those that the frame shows.
-_HELD = 5
+_OWN_REFERENCES = 5
 _LEFT = 3  # to the value of a variable of a side that was run by itself
 
 
@@ -208,7 +208,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
         mine, its = _as_integers(mine, its)
         kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
         if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
-            held = _HELD + branch.is_local(k)
+            held = _OWN_REFERENCES + branch.is_local(k)
             free = (
                 not branch.is_place(k)
                 and (x is ABSENT or _is_free(x, branch, held))

@@ -375,8 +375,8 @@ def _holds(slot: Any, x: Any) -> bool:
 
 # ---- replacing in place
 
-MOST = 20_000  # maximal number of objects in a search
-MOST_OTHERS = 2_000  # of those that existed before the run
+MAX_SEARCH = 20_000  # maximal number of objects in a search
+MAX_OTHERS = 2_000  # of those that existed before the run
 
 
 class Replacing:
@@ -418,7 +418,7 @@ class Replacing:
             return self.seen[id(x)][1]
         made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it has run
         self.others += not made  # some were created by the run, and read after it stored them
-        if max(len(self.seen) - MOST, self.others - MOST_OTHERS) > 0 or dispatch.has_labels(x):
+        if len(self.seen) > MAX_SEARCH or self.others > MAX_OTHERS or dispatch.has_labels(x):
             return x
         self.seen[id(x)] = x, x
         if isinstance(x, tuple):

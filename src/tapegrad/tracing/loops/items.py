@@ -286,8 +286,8 @@ def _of_combinations(x: Any) -> Items | None:
     if state or not known or len(known) < len(pools):
         return None
     numbers = [range(len(pool)) for pool in known]
-    rows = list(itertools.islice(kind(*numbers, *([] if is_product else given[1:])), _MOST + 1))
-    if not rows or len(rows) > _MOST:
+    rows = list(itertools.islice(kind(*numbers, *([] if is_product else given[1:])), _MAX_ROWS + 1))
+    if not rows or len(rows) > _MAX_ROWS:
         return None
     columns = [Entries(np.array(column), is_weak=True) for column in zip(*rows, strict=True)]
     pairs = zip(known if is_product else known * len(columns), columns, strict=True)
@@ -300,7 +300,7 @@ def _picked(entries: Entries, numbers: Entries) -> Items:
     return Picked(entries, numbers)
 
 
-_MOST = 1 << 20  # maximal number of tuples
+_MAX_ROWS = 1 << 20  # tuples
 
 _COMBINING: tuple[Any, ...] = (
     *(itertools.product, itertools.permutations, itertools.combinations),

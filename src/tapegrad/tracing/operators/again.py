@@ -36,7 +36,7 @@ from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.source import at_line, is_told, is_users, source_of
 from tapegrad.primitives.base import Elementwise
 
-MOST = 10_000  # places in an operator's cache
+CACHED_PLACES = 10_000  # places in an operator's cache
 _EXACT = 2**53  # integers up to here are exact floats
 _getframe, _new = sys._getframe, object.__new__
 _gettrace, _settrace = sys.gettrace, sys.settrace
@@ -385,7 +385,7 @@ def _learn(
     keeps = is_told(code.co_filename) and not hasattr(type(found), "_answers_first")
     known = dispatch.known(ufunc, inputs) if keeps else None
     if known is None:
-        if len(places) < MOST:
+        if len(places) < CACHED_PLACES:
             places[place] = _VAIN
         return
     again = _begun(frame, left, found)
@@ -419,6 +419,6 @@ def _begun(frame: FrameType, left: Any, found: Any) -> Again:
 
 def _keep(places: Places, place: tuple[int, int, int], again: Again) -> None:
     """Store a complete cache entry: another thread may read it, and an interrupt may occur."""
-    if len(places) >= MOST:
+    if len(places) >= CACHED_PLACES:
         places.clear()
     places[place] = again

@@ -118,7 +118,11 @@ def tail_of(a: Activation, x: Any, key: slice) -> Callable[[Any], None] | None:
     place, reads = a.o.reads.place(x), a.o.reads
     if _sets_slices(a.frame.f_code):
         open_list(a.o, x)
-    if not 0 < count <= min(len(x), MOST) or key.stop is not None or key.step not in (None, 1):
+    if (
+        not 0 < count <= min(len(x), MAX_INPUTS)
+        or key.stop is not None
+        or key.step not in (None, 1)
+    ):
         return None
     if place is None or _is_noted(a.o, x) or (id(x), START) in reads.written:
         return None
@@ -233,7 +237,7 @@ def _fix(o: Any, key: Any) -> None:
 
 
 OPENED = (*NUMBERED, *KEYED)
-MOST = 100  # maximal number of a container's items that are inputs
+MAX_INPUTS = 100  # maximal number of a container's items that are inputs
 _closed: set[tuple[str, str]] = set()  # lists that C code needs plain: by function, and by name
 
 
@@ -247,7 +251,7 @@ def open_list(o: Any, x: Any) -> None:
         return
     key = o.label, place.word
     writes = [w for w in reads.written.values() if w.x is x]
-    if key in _closed or len(x) > MOST or (held := _held_before(reads, x, writes)) is None:
+    if key in _closed or len(x) > MAX_INPUTS or (held := _held_before(reads, x, writes)) is None:
         return
     before, pairs = held
     if any(x[k] is not before[j] for k, j in pairs):

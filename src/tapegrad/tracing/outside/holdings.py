@@ -15,13 +15,13 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from tapegrad.observe.objects.comparing import is_empty
-from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.objects.harmless import INERT
 from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, is_users
 from tapegrad.observe.sides.outside import Done
 from tapegrad.tracing.draws.anew import attributes_of
 
-MOST = 10_000  # maximal number of objects in a search
+MAX_SEARCH = 10_000  # maximal number of objects in a search
 
 
 class Reached:
@@ -41,7 +41,7 @@ class Reached:
 
 def holdings(f: Any) -> list[Any] | None:
     """The variables of a function's closure, and the contents of its containers, with lengths. None
-    if there are more than `MOST`."""
+    if there are more than `MAX_SEARCH`."""
     found: list[Any] = []
     seen: set[int] = set()
     todo: list[Any] = [f]
@@ -49,10 +49,10 @@ def holdings(f: Any) -> list[Any] | None:
         x = todo.pop()
         found.append(x)
         kind: Any = type(x)
-        if CALM[kind] or id(x) in seen:
+        if INERT[kind] or id(x) in seen:
             continue
         seen.add(id(x))
-        if len(found) + len(todo) > MOST:
+        if len(found) + len(todo) > MAX_SEARCH:
             return None
         if kind is FunctionType:
             users = is_users(x.__code__)
@@ -83,6 +83,6 @@ def are_same(before: list[Any] | None, after: list[Any] | None) -> bool:
     if before is None or after is None:
         return True
     return len(before) == len(after) and all(
-        x is y or (CALM[type(x)] and type(x) is type(y) and (x == y or x != x))
+        x is y or (INERT[type(x)] and type(x) is type(y) and (x == y or x != x))
         for x, y in zip(before, after, strict=True)
     )

@@ -33,7 +33,7 @@ from tapegrad.observe.answers.answers import telling
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.places import ELEMENTS, owner_of
 from tapegrad.observe.objects.comparing import shares_none
-from tapegrad.observe.objects.harmless import CALM, CONTAINERS, DISPATCHER, is_pythons_class
+from tapegrad.observe.objects.harmless import CONTAINERS, DISPATCHER, INERT, is_pythons_class
 from tapegrad.observe.observer import following
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING
@@ -61,7 +61,7 @@ _OPEN |= {types.GeneratorType, types.CellType, types.CodeType, DISPATCHER, range
 _OPEN |= {functools.partial}
 _ELSEWHERE = (Value, type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
 _RETURNS = dis.opmap["RETURN_VALUE"]
-_MOST = 100  # maximal number of objects in a search
+_MAX_SEARCHED = 100  # maximal number of objects in a search
 _ANEW = 8  # arrays at one place that are identified by their ids
 
 
@@ -134,7 +134,7 @@ class Lending:
             owner: Any = x._owner
             if type(owner) is LentTracer and owner._trace is not dispatch.trace():
                 return owner._loan.moved(x)
-        elif not (CALM[kind] or kind in _OPEN or hasattr(kind, "__next__")):
+        elif not (INERT[kind] or kind in _OPEN or hasattr(kind, "__next__")):
             self._check(x, kind)
         return x
 
@@ -145,7 +145,7 @@ class Lending:
             for loan in written:  # it may have an address, or be passed one
                 self.looked_at(loan.owner)
         seen, waiting = {id(x)}, [x] if written and not is_pythons_class(kind) else []
-        while waiting and len(seen) < _MOST:
+        while waiting and len(seen) < _MAX_SEARCHED:
             held = waiting.pop()
             self.looked_at(_memory_of(held))
             for y in gc.get_referents(held):

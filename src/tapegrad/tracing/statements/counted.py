@@ -30,7 +30,7 @@ from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop, sides_of
 from tapegrad.observe.program.source import user_source
-from tapegrad.primitives.loops import ROUNDS
+from tapegrad.primitives.loops import MIN_ROUNDS
 from tapegrad.tracing.loops.items import Items, Numbers
 from tapegrad.tracing.loops.rounds import FIRST
 from tapegrad.tracing.recording.trace import (
@@ -150,8 +150,8 @@ def _loop(
             raised, loop, is_empty = trace.raised, None, False
             left = len(items) - done
             long = is_long(round_.tape, left) and rounds.computes(round_)
-            long = long or (left >= ROUNDS and sides.flow.chooses(place))
-            long = long or (left > ROUNDS and rounds.is_another(round_))
+            long = long or (left >= MIN_ROUNDS and sides.flow.chooses(place))
+            long = long or (left > MIN_ROUNDS and rounds.is_another(round_))
             long = long or short or count is not None
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and rounds.is_meant(round_)):

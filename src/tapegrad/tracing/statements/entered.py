@@ -19,13 +19,13 @@ from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.unchanging import ITERATORS, is_private
 from tapegrad.observe.objects.comparing import is_empty
-from tapegrad.observe.objects.harmless import CALM
+from tapegrad.observe.objects.harmless import INERT
 from tapegrad.observe.observer import following
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.joins import Sides, sides_of
-from tapegrad.primitives.loops import CALLS, ROUNDS
+from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
 from tapegrad.tracing.loops.items import Items, Numbers, Zipped, items_of
 from tapegrad.tracing.operators.sizes import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
@@ -33,7 +33,7 @@ from tapegrad.tracing.statements.counted import Counted, Driven, Plain
 from tapegrad.tracing.statements.filling import FilledList
 from tapegrad.tracing.statements.framed import ENTRIES, Count
 from tapegrad.tracing.statements.leaving import Leaving
-from tapegrad.tracing.statements.varying import MOST, VaryingIterator, VaryingList
+from tapegrad.tracing.statements.varying import MAX_ROUNDS, VaryingIterator, VaryingList
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 _DEEP = 4
@@ -58,7 +58,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
     short = type(x) is Counted
     items, count = _entries_of(x.numbers if short else x, holders)
     short = short or count is not None or _varies(sides, place, items)
-    if items is None or (len(items) < ROUNDS and not (short or (leaves and trace.in_frame))):
+    if items is None or (len(items) < MIN_ROUNDS and not (short or (leaves and trace.in_frame))):
         return None
     is_unpacked = sides.flow.at[sides.flow.next[place]].opname == "UNPACK_SEQUENCE"
     if type(items) is Zipped and type(x) in (list, tuple) and not is_unpacked:
@@ -91,8 +91,8 @@ def _once(
     sides: Sides, place: int, items: Items, count: Count | None, short: bool = False
 ) -> Plain | None:
     """The replacement of an iterable with these entries, if there are enough of them."""
-    is_short = len(items) * sides.flow.weight(place) < CALLS
-    few = len(items) < ROUNDS or (is_short and not sides.flow.chooses(place))
+    is_short = len(items) * sides.flow.weight(place) < MIN_CALLS
+    few = len(items) < MIN_ROUNDS or (is_short and not sides.flow.chooses(place))
     sides.lengths[place] = len(items)
     if (few or sides.is_short(place)) and not short:
         return None
@@ -161,7 +161,7 @@ def reaches_traced(x: Any, depth: int = 0) -> bool:
     if kind in (list, tuple, dict):
         values = x.values() if kind is dict else x
         return depth >= _DEEP or any(reaches_traced(y, depth + 1) for y in values)
-    return not (CALM[kind] or isinstance(x, (np.ndarray, type, ModuleType, range)))
+    return not (INERT[kind] or isinstance(x, (np.ndarray, type, ModuleType, range)))
 
 
 def _ranged(a: Activation, args: Sequence[Any]) -> Any:
@@ -194,7 +194,7 @@ def _ranged(a: Activation, args: Sequence[Any]) -> Any:
         trace.guard(count > 0, False, ENTRIES)
         return functools.partial(_given, numbers)
     far, most = abs(step), span(count)[1]
-    if most > MOST:
+    if most > MAX_ROUNDS:
         return None
     if far > 1:
         count, most = (count + (far - 1)) // far, -(-most // far)

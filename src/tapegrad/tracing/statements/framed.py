@@ -26,7 +26,7 @@ from tapegrad.observe.program.joins import Sides
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.observe.seen import changes, effects_in, streams
 from tapegrad.primitives.kinds import Library, Routine
-from tapegrad.primitives.loops import CALLS, NUMPYS, ROUNDS, Loop
+from tapegrad.primitives.loops import MIN_CALLS, MIN_NUMPY_CALLS, MIN_ROUNDS, Loop
 from tapegrad.tracing.loops.failing import recorded
 from tapegrad.tracing.loops.items import Items, Numbers, found_among
 from tapegrad.tracing.loops.rounds import FIRST, Given, Leaf, Round, Rounds, Steps, as_weak, typed
@@ -59,9 +59,11 @@ ENTRIES = "whether a range has entries"
 def is_long(body: Tape, rounds: int) -> bool:
     """Whether `rounds` rounds are recorded as a loop, rather than one by one."""
     fewest = (
-        NUMPYS if any(isinstance(c.primitive, (Library, Routine)) for c in body.calls) else CALLS
+        MIN_NUMPY_CALLS
+        if any(isinstance(c.primitive, (Library, Routine)) for c in body.calls)
+        else MIN_CALLS
     )
-    return rounds >= ROUNDS and rounds * _calls_of(body) >= fewest
+    return rounds >= MIN_ROUNDS and rounds * _calls_of(body) >= fewest
 
 
 def _calls_of(body: Tape) -> int:
@@ -239,7 +241,7 @@ class InFrame(Rounds):
         """Whether this round may be shorter than others: an inner loop may make no rounds, or a
         branch go another way."""
         weight = flow_of(self.frame.f_code).weight(self.place) if self.tests else 0
-        return self.left * weight >= CALLS or any(map(self._is_of_first, round_.tape.guards))
+        return self.left * weight >= MIN_CALLS or any(map(self._is_of_first, round_.tape.guards))
 
     def _is_of_first(self, guard: Guard) -> bool:
         """Whether a guard may hold only in first rounds."""
@@ -331,7 +333,7 @@ class InFrame(Rounds):
                 found.append(((sides.exits if leaves else sides.both, jump), counts))
         if not found:
             return None
-        is_first = done == 0 and self.left > ROUNDS and all(counts for _, counts in found)
+        is_first = done == 0 and self.left > MIN_ROUNDS and all(counts for _, counts in found)
         return [] if is_first else [*[note for note, _ in found], *self.also_failing(error, body)]
 
     def also_failing(self, error: Exception, body: frozenset[int]) -> list[tuple[Any, int]]:

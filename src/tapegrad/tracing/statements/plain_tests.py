@@ -22,7 +22,7 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.frames import replace as replace_at
 from tapegrad.observe.program.joins import sides_of
-from tapegrad.primitives.loops import CALLS, ROUNDS
+from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.statements.framed import again_with, each_round, renounce
 from tapegrad.tracing.statements.turning import may_begin
@@ -57,7 +57,7 @@ def tested(a: Activation, x: Any) -> None:
             return
         turns, first = tests.turns.get(exit_.places, (0, trace.builder.following))
         tests.turns[exit_.places] = turns + 1, first
-        is_long = turns > ROUNDS and trace.builder.following - first > 2 * CALLS
+        is_long = turns > MIN_ROUNDS and trace.builder.following - first > 2 * MIN_CALLS
         if not (is_long and may_begin(a, tests.sides, exit_)):
             return
         # The trace will be repeated, and continues so that it finds all other such loops.

@@ -33,7 +33,7 @@ from tapegrad.tracing.statements.growing import is_one_of
 from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
-MOST = 100_000  # rounds of a loop with a traced number
+MAX_ROUNDS = 100_000  # rounds of a loop with a traced number
 
 Note = tuple[set[int], int]
 Varying = tuple[Items, Count]
@@ -99,7 +99,7 @@ class VaryingList:
         """The entries for a loop, and the number of its rounds, which varies between calls; None if
         it is unknown."""
         most = len(self.whole)
-        if most > MOST or not self.kind:
+        if most > MAX_ROUNDS or not self.kind:
             return None
         before = np.cumsum(self.mask)
         places = np.minimum(np.searchsorted(before, np.arange(1, most + 1)), most - 1)
@@ -119,7 +119,7 @@ class VaryingList:
 
     def _selecting(self, column: Any, mask: Any) -> Any:
         """A list of the elements of a column that a mask selects."""
-        if not self.kind or len(column) > MOST:
+        if not self.kind or len(column) > MAX_ROUNDS:
             self.give_up()
         found = dispatch.varying(column, mask, self.weak, self.either, self._note)
         return [] if found is None else found

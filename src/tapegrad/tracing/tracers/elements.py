@@ -22,7 +22,7 @@ from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.operators.again import made, seen
 from tapegrad.tracing.recording.layout import laid_out_like
 
-MOST = 10_000  # entries of each cache
+CACHED_ELEMENTS = 10_000  # entries of each cache
 _getframe, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace
 _READS: dict[int, GetItem] = {}
 _WRITES: dict[int, SetItem] = {}
@@ -32,7 +32,7 @@ _ELEMENTS: dict[int, tuple[Aval, Aval, type]] = {}
 
 def note_element(whole: Aval, aval: Aval, cls: type) -> None:
     """Cache the type and class of the elements of one-dimensional arrays of the type `whole`."""
-    if len(_ELEMENTS) >= MOST:
+    if len(_ELEMENTS) >= CACHED_ELEMENTS:
         _ELEMENTS.clear()
     _ELEMENTS[id(whole)] = whole, aval, cls
 
@@ -41,7 +41,7 @@ def _at(views: dict[int, Any], kind: Any, k: int) -> Any:
     """The primitive `kind((k,))`, from the cache `views`."""
     view = views.get(k)
     if view is None:
-        if len(views) >= MOST:
+        if len(views) >= CACHED_ELEMENTS:
             views.clear()
         view = views[k] = kind((k,))
     return view

@@ -274,7 +274,7 @@ class _Made:
         self.kind, self.tracers, self.seen = kind, tracers, seen
 
 
-MOST = 1000  # classes in the cache
+CACHED_CLASSES = 1000  # classes in the cache
 _made: dict[type, _Made] = {}
 
 
@@ -306,7 +306,7 @@ def tracers_of(kind: Any) -> Any:
             setattr(tracers, name, _own_part(name, x))
     if "__getattr__" in vars(kind):
         tracers.__getattr__ = _getter(vars(kind)["__getattr__"])
-    if len(_made) >= MOST:
+    if len(_made) >= CACHED_CLASSES:
         _made.clear()
     _made[kind] = _Made(kind, tracers, seen)
     return tracers

@@ -19,10 +19,10 @@ from llvmlite import ir
 
 # Up to this many rounds a loop stays in the kernel: LLVM may unroll it into the code around it. For
 # fifty loops of 64 rounds in one function, that took ten seconds.
-SMALL = 48
+SMALL_LOOP = 48
 # Up to this many rounds LLVM may unroll a nest, or an inner loop. It would unroll longer ones after
 # vectorising, which takes up to half of its time, and makes no call faster.
-FEW = 16
+MAX_UNROLLED = 16
 # Nodes of constant distances: `i + 2` beside `i`.
 DISTANCE = ast.BinOp, ast.operator, ast.Constant
 

@@ -33,8 +33,8 @@ from tapegrad.backends.cpu.support.arrays import (
 )
 from tapegrad.backends.cpu.support.operators import TARGET, TYPING, WRAPPING, implementation
 from tapegrad.backends.cpu.support.outline import (
-    FEW,
-    SMALL,
+    MAX_UNROLLED,
+    SMALL_LOOP,
     Outline,
     is_rolled,
     keep_rolled,
@@ -72,7 +72,7 @@ class Translator:
             self.take(parameter.arg, value, kind)
         nodes = nodes_of(tree)
         self.total = Counter(node.id for node in nodes if isinstance(node, ast.Name))
-        if sum(rounds(statement) > SMALL for statement in tree.body) > 1:
+        if sum(rounds(statement) > SMALL_LOOP for statement in tree.body) > 1:
             self.loops = Loops(nodes, given)
         self.body(tree.body)
         self.finish()
@@ -214,7 +214,7 @@ class Translator:
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         back = builder.branch(head)
-        if rounds(loop) > FEW or any(map(is_rolled, loop.iter.args)):
+        if rounds(loop) > MAX_UNROLLED or any(map(is_rolled, loop.iter.args)):
             keep_rolled(back)
         builder.position_at_end(after)
         self.find(loop)
@@ -428,7 +428,7 @@ class Loops:
 
     def outline(self, loop: ast.For, where: Translator) -> Outline | None:
         """The outline of a loop as a function. None if the loop stays in the kernel."""
-        if rounds(loop) <= SMALL:
+        if rounds(loop) <= SMALL_LOOP:
             return None
         nodes = nodes_of(loop)
         if self.shapes[shape_of(nodes)] < 2 or any(map(leaves_its_loop, nodes)):

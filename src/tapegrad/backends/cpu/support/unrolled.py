@@ -26,9 +26,12 @@ SMALL_MATRIX = 8  # rows: up to this size LAPACK isn't called
 # Limits of straight-line products: multiplications, and terms of a sum. Rows are computed by a loop
 # if they take more multiplications by a vector than `STRAIGHT`.
 SMALL_PRODUCT, SMALL_DEPTH, STRAIGHT = 1024, 16, 32
-ENOUGH = 64  # instructions: longer functions aren't inlined, as there are many calls
+MAX_INLINED = 64  # instructions: longer functions aren't inlined, as there are many calls
 VECTOR = 64  # bytes of the widest vector
-LEAST = {4: 2.0**-126, 8: 2.0**-1022}  # by size in bytes, the least number with a finite reciprocal
+LEAST_RECIPROCAL = {
+    4: 2.0**-126,
+    8: 2.0**-1022,
+}  # by size in bytes, the least number with a finite reciprocal
 SINGLE, FLAG, VOID = ir.FloatType(), ir.IntType(1), ir.VoidType()
 
 
@@ -189,7 +192,7 @@ def call_unrolled(
             argument.add_attribute("noalias")
         inner = ir.IRBuilder(function.append_basic_block())
         found = write(inner, *function.args)
-        if sum(len(block.instructions) for block in function.blocks) > ENOUGH:
+        if sum(len(block.instructions) for block in function.blocks) > MAX_INLINED:
             function.attributes.add("noinline")
         if found is None:
             inner.ret_void()
@@ -395,7 +398,7 @@ def _divide_by_pivot(a: Elements, j: int) -> None:
     inverse = a.literal(1.0) / pivot
     plain = [x * inverse for x in below]
     start = builder.block
-    least, most = (a.literal(x) for x in (LEAST[_bytes(a.real)], math.inf))
+    least, most = (a.literal(x) for x in (LEAST_RECIPROCAL[_bytes(a.real)], math.inf))
     usual = builder.and_(size.compared(">=", least), size.compared("<", most))
     with builder.if_then(builder.not_(usual), likely=False):
         divides, vanishes = size.compared(">", zero), size.compared("==", most)

@@ -32,8 +32,8 @@ from tapegrad.tracing.runs.floating import guard_refusal
 from tapegrad.tracing.tracers.attributes import is_locked
 from tapegrad.tracing.tracers.tracer import Tracer
 
-MOST = 10_000  # entries in the cache
-_SMALL = 64  # elements of an array whose values are part of a key
+CACHED_VERDICTS = 10_000  # entries in the cache
+_MAX_KEY_ELEMENTS = 64  # elements of an array whose values are part of a key
 _accepted: dict[Any, Any] = {}  # the kinds of the result's parts, by the call's key
 _STATIC = (
     bool,
@@ -114,7 +114,7 @@ def accepted(
         )
     kinds = kinds_of(found)
     if key is not None:
-        if len(_accepted) >= MOST:
+        if len(_accepted) >= CACHED_VERDICTS:
             _accepted.clear()
         _accepted[key] = kinds
     return of_kinds(result, kinds)
@@ -250,7 +250,7 @@ def _key(x: Any) -> Any:
         return kind, x._aval, np.asarray(_value(x)).tobytes()
     if kind is np.ndarray:
         whole = x.dtype.kind in "iub"
-        if whole and x.size > _SMALL:
+        if whole and x.size > _MAX_KEY_ELEMENTS:
             raise _Unknown
         return kind, x.shape, x.dtype, x.tobytes() if whole else None
     if kind is list or kind is tuple:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from tapegrad.tracing.frontend.numba.inferred import Inferred
 
-_ROUNDS = 47  # of a length, or a loop counter
-_MOST = 63
+_LENGTH_BITS = 47  # of a length, or a loop counter
+_MAX_BITS = 63
 _LENGTHS = {"shape", "size", "ndim"}
 
 
@@ -52,7 +52,7 @@ class Sizes:
 
     def fit(self, name: str, x: Any, y: Any) -> bool:
         """Whether a result always fits into 64 bits, and so equals Python's."""
-        return self._grown(name, x, y, frozenset()).bits <= _MOST
+        return self._grown(name, x, y, frozenset()).bits <= _MAX_BITS
 
     def _size(self, x: Any, seen: frozenset[str] = frozenset()) -> _Size:
         """The bound for a variable: the largest of those of its definitions."""
@@ -81,7 +81,7 @@ class Sizes:
             return _ANY if is_array else self._size(value.value, seen)
         if op == "getattr":
             is_array = hasattr(self._types.get(value.value.name), "ndim")
-            return _Size(_ROUNDS) if is_array and value.attr in _LENGTHS else _ANY
+            return _Size(_LENGTH_BITS) if is_array and value.attr in _LENGTHS else _ANY
         if op in ("binop", "inplace_binop"):
             function = value.fn if op == "binop" else value.immutable_fn
             return self._grown(function.__name__.strip("_"), value.lhs, value.rhs, seen)
@@ -94,7 +94,7 @@ class Sizes:
             if first.rounds and last.rounds:
                 return _ANY
             # an increment, added once in each round
-            most = max(first.bits, last.bits) + 1 + (_ROUNDS if rounds else 0)
+            most = max(first.bits, last.bits) + 1 + (_LENGTH_BITS if rounds else 0)
             return _Size(min(most, 64), rounds)
         if name == "mul" and not rounds:
             return _Size(min(first.bits + last.bits, 64))
@@ -109,18 +109,18 @@ class Sizes:
             getattr(self._types.get(value.func.name), "typing_key", None), "__name__", ""
         )
         if name == "len":
-            return _Size(_ROUNDS)
+            return _Size(_LENGTH_BITS)
         args = [self._size(x, seen) for x in value.args]
         if name in ("min", "max", "abs"):
             return _largest(args)
         if name in ("range", "prange"):  # it has passed all numbers up to its present one
             step = self.constant(value.args[2]) if args[2:] else 1
             first = args[0] if args[1:] else _Size(0)
-            if step is None or first.bits > _ROUNDS:
+            if step is None or first.bits > _LENGTH_BITS:
                 return _ANY
-            return _Size(_ROUNDS + abs(step).bit_length(), first.rounds)
+            return _Size(_LENGTH_BITS + abs(step).bit_length(), first.rounds)
         if name == "enumerate":
-            return _Size(_ROUNDS) if len(args) == 1 else _ANY
+            return _Size(_LENGTH_BITS) if len(args) == 1 else _ANY
         return _ANY
 
 

@@ -194,7 +194,7 @@ class Calls:
         """The input for a draw with plain parameters."""
         given = tuple(map(_plain, args))
         named = {key: _plain(x) for key, x in kwargs.items()}
-        if any(type(x) is int and abs(x) > _LARGE for x in (*given, *named.values())) or (
+        if any(type(x) is int and abs(x) > _MAX_DRAWN for x in (*given, *named.values())) or (
             name == "getrandbits" and given and given[0] > 62
         ):
             raise _Plain  # it may draw more than 64 bits
@@ -419,4 +419,4 @@ def seed(x: Any) -> Any:
     return _plain(x) if traced and whole else None
 
 
-_LARGE = 2**62  # the bound on integers in a draw that can be an input
+_MAX_DRAWN = 2**62  # the bound on integers in a draw that can be an input

@@ -26,7 +26,7 @@ from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.sides.effects import is_waiting
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import tells
-from tapegrad.primitives.loops import CALLS
+from tapegrad.primitives.loops import MIN_CALLS
 from tapegrad.tracing.frontend.python import written_out
 from tapegrad.tracing.frontend.python.appended import listed
 from tapegrad.tracing.frontend.python.ordering import first_by, in_order, is_ordered, put_in_order
@@ -95,7 +95,7 @@ def _is_one(*args: Any) -> bool:
 
 
 def _is_added(x: Any, *start: Any) -> bool:
-    many = type(x) is ArrayTracer and x.ndim > 0 and x.shape[0] >= CALLS
+    many = type(x) is ArrayTracer and x.ndim > 0 and x.shape[0] >= MIN_CALLS
     return len(start) < 2 and (many or is_waiting(x) or (type(x) is list and _are_many(x)))
 
 
@@ -120,7 +120,7 @@ def _is_of_round(*args: Any) -> bool:
 
 
 def _are_many(x: Any) -> bool:
-    return len(x) >= CALLS and isinstance(x[-1], Tracer)
+    return len(x) >= MIN_CALLS and isinstance(x[-1], Tracer)
 
 
 def _is_reduced(function: Any, *args: Any) -> bool:
@@ -136,7 +136,7 @@ def _is_gone_through(entries: Any, *others: Any) -> bool:
 def _are_few(x: Any, least: int = 3) -> bool:
     """Whether `x` is a short list of numbers, some of them traced, of at least `least`: Python
     compares two at a time."""
-    if type(x) not in (list, tuple) or not least <= len(x) < CALLS:
+    if type(x) not in (list, tuple) or not least <= len(x) < MIN_CALLS:
         return False
     kinds = {*map(type, x)}
     return any(issubclass(kind, Tracer) for kind in kinds) and not any(
@@ -147,7 +147,7 @@ def _are_few(x: Any, least: int = 3) -> bool:
 def _are_numbers(x: Any) -> bool:
     """Whether `x` is a long list of traced numbers of one type."""
     if type(x) is ArrayTracer:
-        return x.ndim == 1 and x.shape[0] >= CALLS
+        return x.ndim == 1 and x.shape[0] >= MIN_CALLS
     if type(x) not in (list, tuple) or not _are_many(x):
         return False
     first = x[-1]._aval
@@ -167,7 +167,7 @@ def _folded(f: Fold, start: Any, entries: Any) -> Any:
     for part in as_rows(entries) or entries:
         is_run = isinstance(part, Rows)
         count = len(part.stacks) * part.rounds if is_run else 1
-        is_loop = is_run and len(part.stacks) == 1 and count >= CALLS
+        is_loop = is_run and len(part.stacks) == 1 and count >= MIN_CALLS
         if is_loop and part.stacks[0].dtype.kind in _BOUNDED:
             either = entries[k]._either
             start = as_either(_along(f, start, part.parts()[0], entries[k]._weak), either)

@@ -28,7 +28,7 @@ from tapegrad.tracing.memory.made import is_made
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.tracers.attributes import laid_out
 
-MOST = 32  # slices that are stacked at most; longer windows are gathered
+MAX_STACKED = 32  # slices that are stacked at most; longer windows are gathered
 
 
 @stands_for(np.lib.stride_tricks, of_complex=True)
@@ -57,7 +57,7 @@ def sliding_window_view(
 def _windows(x: Any, axis: int, extent: int) -> Any:
     """The windows along one axis. The last axis of the result runs within a window."""
     count = x.shape[axis] - extent + 1
-    if not 0 < extent <= MOST:
+    if not 0 < extent <= MAX_STACKED:
         places = np.arange(count)[:, None] + np.arange(extent)
         return np.moveaxis(x[(slice(None),) * axis + (places,)], axis + 1, -1)
     whole = [Slice(0, n) for n in x.shape]
