@@ -178,3 +178,59 @@ def test_a_trace_that_is_made_again_finds_what_it_has_noted():
     weights = np.cos(np.deg2rad(t.lat.values))
     weights = weights / weights.sum()
     np.testing.assert_allclose(grad(warming)(t).values, np.outer([-1.0, 1.0], weights))
+
+
+RESULTS = {
+    "array": lambda t: t * 2.0,
+    "reduced": lambda t: (t**2).mean("lat"),
+    "relabelled": lambda t: t.assign_coords(city=("lat", ["a", "b", "c"])) + 1.0,
+    "dataset": lambda t: xr.Dataset({"a": t, "b": t.sum("time")}, attrs={"made": "here"}),
+    "two": lambda t: (t.isel(time=0), {"rest": t.isel(time=slice(1, None))}),
+}
+
+
+@MODES
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_with_labels_are_traced_once(name, mode):
+    g = jit(RESULTS[name], compile=mode)
+    for k in range(4):
+        for found, right in zip(
+            as_tuple(g(temperatures(k))), as_tuple(RESULTS[name](temperatures(k))), strict=True
+        ):
+            xr.testing.assert_identical(found, right)
+    assert g.cache_info().traces == 1
+
+
+def as_tuple(x):
+    return (x[0], x[1]["rest"]) if isinstance(x, tuple) else (x,)
+
+
+@MODES
+def test_a_result_is_the_callers_to_change(mode):
+    """Changes of one call's result aren't seen in the next one's."""
+
+    def f(t):
+        return t.assign_coords(city=("lat", ["a", "b", "c"])) * 2.0
+
+    g = jit(f, compile=mode)
+    for _ in range(3):
+        x = g(temperatures())
+        xr.testing.assert_identical(x, f(temperatures()))
+        x.attrs["units"] = "C"
+        x.city.values[0] = "z"
+        x.city.attrs["of"] = "z"
+        x.name = "z"
+        del x.coords["time"]
+        x.coords["lat"] = [1.0, 2.0, 3.0]
+        x.values[:] = 0.0
+    assert g.cache_info().traces == 1
+
+
+def test_labels_that_can_change_are_named_in_the_warning():
+    """An attribute that holds a list is a new list at each call."""
+    g = jit(lambda t: (t * 2.0).assign_attrs(steps=[1, 2]))
+    with pytest.warns(RuntimeWarning, match="a DataArray with the dimensions .* among the results"):
+        for k in range(4):
+            steps = g(temperatures(k)).attrs["steps"]
+            assert steps == [1, 2]
+            steps.append(3)

@@ -34,6 +34,34 @@ class Keyed:
     key: Any
 
 
+class Returnable(Keyed):
+    """A part of a result besides its arrays, such as the labels of a table."""
+
+    def stay(self) -> bool:
+        """Whether each call may return it as it is now. From here on no program can change it."""
+        return is_comparable(self.key)
+
+
+class _Unlike:
+    """A key that equals nothing, not even itself: for values that may change unnoticed."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__
+
+
+unlike = _Unlike
+
+
+def is_comparable(key: Any) -> bool:
+    """Whether a key has no part that equals nothing. Tuples don't tell: the same object counts as
+    equal in them."""
+    if isinstance(key, tuple):
+        return all(map(is_comparable, key))
+    return not isinstance(key, _Unlike)
+
+
 # Immutable values of these types are interchangeable if and only if their `repr` is equal.
 _BY_TEXT = {
     "datetime": ("date", "time", "datetime", "timedelta"),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.instances import Functions
-from tapegrad.core.statics import Keyed, exact_key
+from tapegrad.core.statics import Returnable, exact_key, is_comparable, unlike
 from tapegrad.core.values import Value
 
 
@@ -36,7 +36,7 @@ def is_frame(x: Any) -> bool:
     return type(x) is getattr(pandas(), "DataFrame", None)
 
 
-class Column(Keyed):
+class Column(Returnable):
     """A column without numbers, with its present contents."""
 
     def __init__(self, series: Any) -> None:
@@ -44,17 +44,14 @@ class Column(Keyed):
         self.key = contents_key(series.array)
 
     def stay(self) -> bool:
-        """Whether it is the same at each call. From here on nobody else can write to it."""
-        if self.key != self.key:
-            return False
         self.series = self.series.copy()
-        return True
+        return super().stay()
 
     def __repr__(self) -> str:
         return f"a column of dtype {self.series.dtype}"
 
 
-class Labels:
+class Labels(Returnable):
     """The parts of a Series or DataFrame besides its numbers: its index, and its name or columns.
 
     A `whole` frame is one array with two axes; any other is a list of columns.
@@ -70,11 +67,8 @@ class Labels:
         return index_key(self.index), columns, unlike() if name is None else name, self.whole
 
     def stay(self) -> bool:
-        """Whether they are the same at each call. From here on nobody else can rename them."""
-        if self.key != self.key:
-            return False
         self.index, self.columns = _view(self.index), _view(self.columns)
-        return True
+        return super().stay()
 
     def __repr__(self) -> str:
         if self.columns is None:
@@ -269,7 +263,7 @@ class _Copy:
     def __init__(self, values: Any) -> None:
         self.key = _block_key(values)
         self.objects: list[Any] | None = None  # immutable Python objects
-        if _is_objects(values) and not isinstance(self.key[-1], _Unlike):
+        if _is_objects(values) and not isinstance(self.key[-1], unlike):
             self.objects = values.ravel().tolist()
 
     def is_of(self, values: Any) -> bool:
@@ -299,16 +293,6 @@ def _is_numbers(values: Any) -> bool:
 # ---- keys of labels and of columns' contents
 
 
-class _Unlike:
-    """A key that equals nothing, not even itself: for values that may change unnoticed."""
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = object.__hash__
-
-
-unlike = _Unlike
 _known: dict[int, tuple[weakref.ref[Any], Any]] = {}  # keys of indices, which are immutable
 
 
@@ -318,8 +302,9 @@ def index_key(index: Any) -> Any:
     held, content = _known.get(id(index), (None, None))
     if held is None or held() is not index:
         content = _content_key(index)
-        forget: Any = functools.partial(_known.pop, id(index))
-        _known[id(index)] = weakref.ref(index, forget), content
+        if is_comparable(content):
+            forget: Any = functools.partial(_known.pop, id(index))
+            _known[id(index)] = weakref.ref(index, forget), content
     names = [exact_key(name) for name in index.names]
     return content, tuple([unlike() if name is None else name for name in names])
 

@@ -5,7 +5,9 @@ from tapegrad.core.instances import adopt as adopt
 from tapegrad.core.instances import declare as declare
 from tapegrad.core.late import load as load
 from tapegrad.core.statics import Keyed as Keyed
+from tapegrad.core.statics import Returnable as Returnable
 from tapegrad.core.statics import exact_key as exact_key
+from tapegrad.core.statics import unlike as unlike
 from tapegrad.core.tables import Column as Column
 from tapegrad.core.tables import Labels as Labels
 from tapegrad.core.tables import as_trees as as_trees
@@ -20,4 +22,3 @@ from tapegrad.core.tables import is_table as is_table
 from tapegrad.core.tables import pandas as pandas
 from tapegrad.core.tables import taken_apart as taken_apart
 from tapegrad.core.tables import turned as turned
-from tapegrad.core.tables import unlike as unlike

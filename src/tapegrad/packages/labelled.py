@@ -16,12 +16,19 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.extending.arrays import Tracer
-from tapegrad.extending.tables import Functions, Keyed, contents_key, exact_key, index_key, unlike
+from tapegrad.extending.tables import (
+    Functions,
+    Returnable,
+    contents_key,
+    exact_key,
+    index_key,
+    unlike,
+)
 
 _ALONE = object()  # the key of a DataArray's own variable
 
 
-class Labels(Keyed):
+class Labels(Returnable):
     """The structure of an xarray object: its named variables, emptied where they are leaves, and
     the names of the leaves."""
 
@@ -63,7 +70,7 @@ def _with(x: Any, variables: dict[Any, Any]) -> Any:
     if not _is_array(x):
         return x._replace(variables)
     coords = {name: v for name, v in variables.items() if name is not _ALONE}
-    return x._replace(variables[_ALONE], coords)
+    return x._replace(variables[_ALONE], coords, indexes={**x._indexes})  # which can be popped from
 
 
 def _emptied(v: Any) -> Any:
@@ -125,7 +132,7 @@ def put_together(labels: Labels, branches: Sequence[Any]) -> Any:
                 "one of its numbers: pass x.values, and make the DataArray of that in the function"
             )
     variables = {
-        name: _filled(v, there[name]) if name in there else copy.copy(v)
+        name: _filled(v, there[name]) if name in there else _kept(v)
         for name, v in labels.held.items()
         if name in there or name not in labels.names
     }

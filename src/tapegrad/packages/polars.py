@@ -19,7 +19,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.extending import as_parameter, at_line, is_traced, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, value_of
 from tapegrad.extending.runs import tell
-from tapegrad.extending.tables import Functions, Keyed, declare, exact_key, unlike
+from tapegrad.extending.tables import Functions, Returnable, declare, exact_key, unlike
 
 _SERIES: Any = pl.Series  # a class that mypy may not know
 _FRAME: Any = pl.DataFrame
@@ -29,7 +29,7 @@ _NUMBERS = frozenset([*_FLOATS, *_WHOLE, pl.Boolean])
 _COMPARED = pl.String, pl.Categorical, pl.Enum, pl.Date, pl.Time, pl.Datetime, pl.Duration
 
 
-class Column(Keyed):
+class Column(Returnable):
     """A column without numbers, as it is now."""
 
     def __init__(self, series: Any) -> None:

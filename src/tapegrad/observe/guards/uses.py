@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Contents, Labels, is_pandas_class, is_pandas_object
+from tapegrad.core.statics import Returnable
+from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
 from tapegrad.observe.guards.identities import Identities
@@ -97,9 +98,8 @@ class Uses:
             return None
         for x in values:  # C code is passed a generator's method to call
             held = getattr(x, "__self__", None) if type(x) in _METHODS else None
-            if id(held) in self.drawn_from:
-                continue
-            if isinstance(held, randomness.kinds()) and self.is_outside(held):
+            drawn = isinstance(held, randomness.kinds()) and id(held) not in self.drawn_from
+            if drawn and self.is_outside(held):
                 self.refuse(randomness.drawn(self.label, held))
         traced = any(isinstance(x, Value) for x in given)  # a trace doesn't write to plain arrays
         arrays: list[np.ndarray] = []
@@ -141,10 +141,10 @@ class Uses:
         so the tape is used once, unless it is immutable, copied, or the program's own."""
         kind: Any = type(x)
         copied = isinstance(x, np.ndarray) and not x.dtype.hasobject
+        copied |= (part := isinstance(x, Returnable)) and x.stay()
         copied |= kind is frozenset and all(INERT[type(e)] for e in x)
-        copied |= kind in (Column, Labels) and x.stay()
         if not (copied or INERT[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
-            self.reads.lost(f"a {kind.__name__} among the results")
+            self.reads.lost(f"{repr(x) if part else f'a {kind.__name__}'} among the results")
 
     def _take(
         self, values: Iterable[Any], arrays: list[np.ndarray], whole: bool, seen: set[int]
