@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import operator
 import sys
+import types
 from typing import Any
 
 
@@ -79,3 +81,21 @@ class _Doc:
 
 def named(module: str, name: str) -> Any:
     return operator.attrgetter(name)(importlib.import_module(module))
+
+
+def own_attribute(x: Any, name: str, default: Any = None) -> Any:
+    """`getattr` without the `__getattr__` of x's class, which may answer for any name, as that of
+    polars' `col`."""
+    kind: Any = type(x)
+    if not _answers_for_names(kind):
+        return getattr(x, name, default)
+    try:
+        return (type if isinstance(x, type) else object).__getattribute__(x, name)
+    except AttributeError:
+        return default
+
+
+@functools.lru_cache(maxsize=4096)
+def _answers_for_names(kind: Any) -> bool:
+    """Whether a class has a `__getattr__` in Python."""
+    return isinstance(getattr(kind, "__getattr__", None), types.FunctionType)

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.lookups import asked_kind
@@ -77,7 +78,7 @@ def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
         return None
     place = o.reads.place(x)
     if place is None and isinstance(x, (type, types.ModuleType)):
-        place = o.reads.constant(x, getattr(x, "__name__", ""))
+        place = o.reads.constant(x, own_attribute(x, "__name__", ""))
     own = vars(x) if isinstance(x, type) else plainly.own_names(x)
     if place is not None and isinstance(own, dict):
         o.reads.read(place, ("attr", "__dict__"), names_of(x), own, place.word)

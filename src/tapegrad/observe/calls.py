@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import is_installed
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.activations.generators import (
     draws_unseeded,
     made_generator,
@@ -180,14 +181,14 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return _reader(o, f, args)
     is_own_file = bool(args) and is_file(type(args[0])) and o.reads.place(args[0]) is None
     if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*BOUND, *_UNBOUND):
-        reads = getattr(f, "__name__", "") not in ("write", "flush", "close")
+        reads = own_attribute(f, "__name__", "") not in ("write", "flush", "close")
         if reads and (id(args[0]) in o.streams or may_show(args[:1])):
             o.reads.lost("what is shown", OF_STREAMS)
         if o.reads.place(args[0]) is not None:
             o.reads.lost(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
     if not is_harmless(f):
-        writes = getattr(f, "__name__", "") in ("write", "flush")
+        writes = own_attribute(f, "__name__", "") in ("write", "flush")
         if args and writes and any(args[0] is x for x in (sys.stdout, sys.stderr)):
             return o.taken(args[1:])  # as `print`
         if f is os.urandom:
@@ -364,7 +365,7 @@ _TEXTS = {
 
 def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """Record a call of a harmless function written in C."""
-    name = getattr(f, "__name__", "")
+    name = own_attribute(f, "__name__", "")
     if name in ATTRIBUTE_METHODS and args and isinstance(f, (*BOUND, *_UNBOUND)):
         return ATTRIBUTE_METHODS[name](o, args, kwargs)
     if name == "__get__" and len(args) > 1 and isinstance(args[0], _FIELDS):

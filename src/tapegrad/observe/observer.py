@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.installed import file_of_function, is_installed, package_of
+from tapegrad.core.named import own_attribute
 from tapegrad.core.request import describe
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
@@ -344,12 +345,11 @@ def file_of(f: Any) -> str:
 
 def code_of(f: Any) -> CodeType | None:
     """The code that runs when a function, method or callable object is called."""
-    while not hasattr(f, "__code__"):
-        inner = f.func if isinstance(f, functools.partial) else getattr(f, "__wrapped__", None)
+    while (code := own_attribute(f, "__code__")) is None:
+        inner = f.func if isinstance(f, functools.partial) else own_attribute(f, "__wrapped__")
         if inner is None:
-            break
+            return getattr(type(f).__call__, "__code__", None)
         f = inner
-    code = getattr(f, "__code__", getattr(type(f).__call__, "__code__", None))
     return code if isinstance(code, CodeType) else None
 
 
@@ -439,7 +439,7 @@ def note_told(f: Any, last: bool) -> None:
     here = following.observer
     if here is not None:
         here.reads.told(f, last)
-        for x in (f, getattr(f, "__self__", None)):
+        for x in (f, own_attribute(f, "__self__")):
             here.reads.pin(x)
 
 

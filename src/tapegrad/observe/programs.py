@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dis
 import opcode
-import sys
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -16,8 +15,9 @@ from typing import Any
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe import instructions as do
 from tapegrad.observe import names as names_of
+from tapegrad.observe import operators
 from tapegrad.observe.activations.activation import Handler, Program
-from tapegrad.observe.program.frames import top_of
+from tapegrad.observe.program.frames import READS_TRUTH, top_of
 from tapegrad.observe.program.heights import heights_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.observe.waiting import afterwards
@@ -78,8 +78,8 @@ HANDLERS: dict[str, Handler] = {
     "DELETE_SUBSCR": do.delete_subscript,
     "CHECK_EXC_MATCH": lambda a, _: a.o.taken([a.top()]),
     "CHECK_EG_MATCH": lambda a, _: a.o.taken([a.top()]),
-    "CONTAINS_OP": do.contains,
-    "IS_OP": do.identity,
+    "CONTAINS_OP": operators.contains,
+    "IS_OP": operators.identity,
     "GET_ITER": do.begin_loop,
     "GET_YIELD_FROM_ITER": do.iterate,
     "UNPACK_SEQUENCE": do.iterate,
@@ -96,24 +96,24 @@ HANDLERS: dict[str, Handler] = {
     "BEFORE_WITH": do.enter_with,
     "MATCH_CLASS": do.match_class,
     "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
-    "GET_LEN": do.unary,
+    "GET_LEN": operators.unary,
     "BUILD_STRING": afterwards.joined,
     "FORMAT_SIMPLE": lambda a, _: do.formatted(a, (0, 0)),
     "FORMAT_WITH_SPEC": lambda a, _: do.formatted(a, (1, 0)),
-    "UNARY_NEGATIVE": do.unary,
-    "UNARY_POSITIVE": do.unary,
-    "INTRINSIC_UNARY_POSITIVE": do.unary,
-    "UNARY_INVERT": do.unary,
-    "UNARY_NOT": do.truth,
-    "TO_BOOL": do.truth,
-    "POP_JUMP_IF_FALSE": do.truth,
-    "POP_JUMP_IF_TRUE": do.truth,
-    "JUMP_IF_FALSE_OR_POP": do.truth,
-    "JUMP_IF_TRUE_OR_POP": do.truth,
-    "POP_JUMP_BACKWARD_IF_FALSE": do.truth,
-    "POP_JUMP_BACKWARD_IF_TRUE": do.truth,
-    "POP_JUMP_FORWARD_IF_FALSE": do.truth,
-    "POP_JUMP_FORWARD_IF_TRUE": do.truth,
+    "UNARY_NEGATIVE": operators.unary,
+    "UNARY_POSITIVE": operators.unary,
+    "INTRINSIC_UNARY_POSITIVE": operators.unary,
+    "UNARY_INVERT": operators.unary,
+    "UNARY_NOT": operators.truth,
+    "TO_BOOL": operators.truth,
+    "POP_JUMP_IF_FALSE": operators.truth,
+    "POP_JUMP_IF_TRUE": operators.truth,
+    "JUMP_IF_FALSE_OR_POP": operators.truth,
+    "JUMP_IF_TRUE_OR_POP": operators.truth,
+    "POP_JUMP_BACKWARD_IF_FALSE": operators.truth,
+    "POP_JUMP_BACKWARD_IF_TRUE": operators.truth,
+    "POP_JUMP_FORWARD_IF_FALSE": operators.truth,
+    "POP_JUMP_FORWARD_IF_TRUE": operators.truth,
 }
 
 # Every n-th operand is a key.
@@ -132,7 +132,6 @@ _INTRINSICS = {
     "CALL_INTRINSIC_1": tuple(getattr(opcode, "_intrinsic_1_descs", ())),
     "CALL_INTRINSIC_2": tuple(getattr(opcode, "_intrinsic_2_descs", ())),
 }
-_TRUTH = 16 if sys.version_info >= (3, 13) else 0  # in `COMPARE_OP`'s argument: its truth is read
 
 
 @lru_cache(maxsize=8192)
@@ -180,9 +179,9 @@ def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handle
     if name in HASHING:
         return do.hashed, (HASHING[name], 1 if name.endswith("_ADD") else arg)
     if name == "BINARY_OP":
-        return do.binary, arg in _INPLACE
+        return operators.binary, arg in _INPLACE
     if name == "COMPARE_OP":
-        return do.compare, bool(arg & _TRUTH)
+        return operators.compare, bool(arg & READS_TRUTH)
     if name == "FORMAT_VALUE":
         return do.formatted, (1 if arg & 4 else 0, arg & 3)
     if name == "CONVERT_VALUE":

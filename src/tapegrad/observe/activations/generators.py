@@ -6,6 +6,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from tapegrad.core.named import own_attribute
 from tapegrad.core.statics import is_generator, is_watched
 from tapegrad.core.trees import flatten
 from tapegrad.observe.activations.activation import Activation
@@ -26,12 +27,12 @@ def generator_of(f: Any, args: Sequence[Any]) -> Any:
     """The random generator whose method `f` is; None if `f` is no such method."""
     if f is randomness.seed():
         return randomness.numpys()
-    held = getattr(f, "__self__", None) if type(f) in (types.MethodType, *_BOUND) else None
+    held = own_attribute(f, "__self__") if type(f) in (types.MethodType, *_BOUND) else None
     kinds = randomness.kinds()
     if isinstance(held, kinds):
         return held
     if args and isinstance(args[0], kinds):
-        own = getattr(type(args[0]), getattr(f, "__name__", ""), None)
+        own = getattr(type(args[0]), own_attribute(f, "__name__", ""), None)
         return args[0] if own is f else None
     return None
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
 from tapegrad.observe.activations.activation import Activation
@@ -238,7 +239,7 @@ def _keeps_texts(f: Any) -> bool:
         or kind in (functools._lru_cache_wrapper, _ENCODER)
     ):
         return True
-    of = getattr(f, "__objclass__", None) or getattr(f, "__self__", None)
+    of = own_attribute(f, "__objclass__") or own_attribute(f, "__self__")
     if isinstance(of, types.ModuleType):
         in_c = of.__name__ in MODULES_IN_C and of.__name__ not in _MAKING and is_harmless(f)
         return in_c or f.__name__ in _OF_PATHS

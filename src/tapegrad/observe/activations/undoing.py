@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tapegrad.core.named import own_attribute
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 
@@ -32,10 +33,10 @@ class Undoing:
 
     def before_call(self, reads: Any, f: Any, args: Sequence[Any]) -> None:
         """Store states: a function written in C, possibly a method, is about to be called."""
-        held = getattr(f, "__self__", None)
+        held = own_attribute(f, "__self__")
         for x in args if held is None else (held, *args):
             kind: Any = type(x)
-            shuffled = kind is list and getattr(f, "__name__", "") == "shuffle"
+            shuffled = kind is list and own_attribute(f, "__name__", "") == "shuffle"
             if (kind in _STATES or shuffled) and id(x) not in self._kept:
                 with suppress(OSError, ValueError):  # a stream may be closed, or not seekable
                     self._kept[id(x)] = x, _state(x)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.guards.uses import Then, Uses, both
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.files import (
@@ -108,7 +109,7 @@ def asked(
         question = Asked(f, given, named, _kept(answer))
         if f in (os.stat, os.lstat) and (name := asked_by(frame)):
             question = Asked(told_of, [name, f, *given], named, MISSING)
-        elif f is open or getattr(f, "__name__", "") == "load":  # the contents are read, too
+        elif f is open or own_attribute(f, "__name__", "") == "load":  # the contents are read, too
             question = Asked(contents_of, given[:1], {}, MISSING)
         if same(question.answer, question.answer):
             o.reads.found(f"{o.reads._value(question)}.again()", True, word)
@@ -163,14 +164,14 @@ OF_TIME = "Ask for the time outside, and pass it as an argument, or only print o
 
 def advice_about(f: Any, otherwise: str = CALLED_OUTSIDE) -> str:
     """Advice to the user where a function or class in C has a program traced at each call."""
-    held = getattr(f, "__self__", None)  # not as a text, which would read its contents
-    module = str(getattr(f, "__module__", None) or type(held).__module__)
-    named = _BY_NAME.get(getattr(f, "__name__", ""))
+    held = own_attribute(f, "__self__")  # not as a text, which would read its contents
+    module = str(own_attribute(f, "__module__") or type(held).__module__)
+    named = _BY_NAME.get(own_attribute(f, "__name__", ""))
     return OF_TIME if is_date(f) else named or _BY_MODULE.get(module, otherwise)
 
 
 def _is_asked(f: Any) -> bool:
-    module, name = str(getattr(f, "__module__", "")), getattr(f, "__name__", "")
+    module, name = str(own_attribute(f, "__module__", "")), own_attribute(f, "__name__", "")
     if type(f) is types.FunctionType:
         numpys = is_own(f.__code__) and is_numpys_module(module)
         module = "numpy" if numpys else module if is_silent(f.__code__) else ""
@@ -183,9 +184,14 @@ def _is_asked(f: Any) -> bool:
 
 def _reads_place(f: Any) -> bool:
     """Whether this is a method of Python's dates that may read the time zone or the locale."""
-    if getattr(f, "__name__", "") not in ("astimezone", "timestamp", "fromtimestamp", "strptime"):
+    if own_attribute(f, "__name__", "") not in (
+        "astimezone",
+        "timestamp",
+        "fromtimestamp",
+        "strptime",
+    ):
         return False
-    of = getattr(f, "__objclass__", None) or getattr(f, "__self__", None)
+    of = own_attribute(f, "__objclass__") or own_attribute(f, "__self__")
     return of is datetime.datetime or _is_time(of)
 
 
@@ -232,9 +238,9 @@ def advice_about_draw(frame: Any) -> str:
 
 def is_date(f: Any) -> bool:
     """Whether this returns the date or time in another form than as a number."""
-    if getattr(f, "__name__", "") in ("now", "utcnow", "today"):
+    if own_attribute(f, "__name__", "") in ("now", "utcnow", "today"):
         return True
-    return getattr(f, "__module__", None) == "time" and _is_asked(f)
+    return own_attribute(f, "__module__") == "time" and _is_asked(f)
 
 
 def _plain(x: Any) -> Any:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.observe.guards.asked import CALLED_OUTSIDE, Leaf, bytes_of, same
 from tapegrad.observe.guards.reads import Reads
@@ -279,7 +280,7 @@ class Questions:
         answer = _given(k, f, before)
         if answer is None or answer.is_spent():
             answer = Answer(f, before)
-            answer.once = any(map(is_source, (getattr(f, "__self__", None), *args)))
+            answer.once = any(map(is_source, (own_attribute(f, "__self__"), *args)))
             found = answer.ask(args, kwargs)
             _give(k, answer)
         else:
@@ -379,7 +380,7 @@ class Questions:
 
     def _check_holder(self, f: Any) -> None:
         """Check that a method's object exists before the run."""
-        holder = getattr(f, "__self__", None)
+        holder = own_attribute(f, "__self__")
         if is_extensions(type(holder)) and self.reads.place(holder) is None:
             raise Incomparable
 
@@ -425,6 +426,6 @@ def _give(k: int, answer: Answer) -> None:
 
 
 def _is_same_function(f: Any, g: Any) -> bool:
-    holder = getattr(f, "__self__", None)
+    holder = own_attribute(f, "__self__")
     is_method = holder is not None and holder is getattr(g, "__self__", None)
     return f is g or (is_method and f.__name__ == g.__name__)

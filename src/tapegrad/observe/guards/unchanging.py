@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.guards.lookups import FIXED
 from tapegrad.observe.objects import plainly, randomness
 from tapegrad.observe.objects.harmless import (
@@ -216,7 +217,7 @@ def _reads(kwargs: dict[str, Any]) -> bool:
 
 
 def _is_builtin(f: Any, args: Sequence[Any], values: Sequence[Any]) -> bool:
-    held = getattr(f, "__self__", None)
+    held = own_attribute(f, "__self__")
     if held is None or isinstance(held, types.ModuleType):
         if type(f) in _UNBOUND:
             held, args, values = (args[0], args[1:], values[1:]) if args else (None, (), ())

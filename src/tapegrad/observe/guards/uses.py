@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.core.statics import Returnable
 from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
@@ -97,7 +98,7 @@ class Uses:
         if not values:
             return None
         for x in values:  # C code is passed a generator's method to call
-            held = getattr(x, "__self__", None) if type(x) in _METHODS else None
+            held = own_attribute(x, "__self__") if type(x) in _METHODS else None
             drawn = isinstance(held, randomness.kinds()) and id(held) not in self.drawn_from
             if drawn and self.is_outside(held):
                 self.refuse(randomness.drawn(self.label, held))
@@ -267,12 +268,12 @@ class Uses:
             return [f.func, *f.args, *f.keywords.values()]
         if type(f) is functools._lru_cache_wrapper and self.reads.place(f) is None:
             return [*vars(f).values()]
-        held = getattr(f, "__self__", None)
+        held = own_attribute(f, "__self__")
         known = is_harmless(f) or (is_extensions(f) and is_pandas_class(f))
         if is_read(held) or is_self_contained(type(held)):
             known = known or self.reads.place(held) is None
         if not known or id(f) in READERS or type(f) in LOOKING_UP:
-            self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
+            self.reads.lost(own_attribute(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
             if isinstance(held, np.ndarray):
                 for place in self.reads.arrays_of(held):
@@ -284,8 +285,7 @@ class Uses:
 
     def partial(self, f: functools.partial[Any]) -> None:
         """Record that the function and arguments in a partial are read."""
-        place = self.reads.place(f)
-        if place is None:
+        if (place := self.reads.place(f)) is None:
             return
         self.reads.read(place, ("attr", "func"), "{}.func", f.func, "what is called")
         for k, x in enumerate(f.args):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.objects.bars import is_screen, is_unused
 from tapegrad.observe.objects.harmless import is_file, is_self_contained
 
@@ -47,7 +48,7 @@ def writes(f: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: Any) -> b
         open(name, "w"), h5py.File(name, "w"), os.mkdir(name), path.touch(), log.write(text)
         np.save(name, x), table.to_csv(name), figure.savefig(name)
     """
-    name, module = getattr(f, "__name__", ""), str(getattr(f, "__module__", ""))
+    name, module = own_attribute(f, "__name__", ""), str(own_attribute(f, "__module__", ""))
     x = args[0] if args else None
     if name == "open" or (isinstance(f, type) and (is_path(x) or _is_name(x))):
         mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
@@ -76,7 +77,7 @@ def may_write(name: str) -> bool:
 def may_tell(f: Any, calls: Sequence[Any], values: Sequence[Any]) -> bool:
     """Whether a function that is passed these values may read what `calls` of this run have
     written. Functions of the system don't read a file's contents, except `open`."""
-    module, name = getattr(f, "__module__", ""), getattr(f, "__name__", "")
+    module, name = own_attribute(f, "__module__", ""), own_attribute(f, "__name__", "")
     return (module not in ("posix", "nt") or name == "open") and are_changed(calls, values)
 
 

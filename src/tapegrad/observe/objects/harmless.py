@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
+from tapegrad.core.named import own_attribute
 from tapegrad.core.values import stood_for
 from tapegrad.observe.program.source import SCIPY, WRITTEN_OUT, declared_in, is_users_path
 from tapegrad.primitives.base import Value
@@ -232,7 +233,7 @@ _OWN_WAYS = ("numpy", "tapegrad", "numba", "llvmlite")
 
 def is_extensions(x: Any) -> bool:
     """Whether a function or class is written in C, in a module of an installed package."""
-    name = getattr(x, "__module__", None)
+    name = own_attribute(x, "__module__")
     if not isinstance(name, str):
         return False
     if name == "builtins" and isinstance(x, type):
@@ -392,10 +393,8 @@ READERS = frozenset(map(id, (getattr, hasattr, setattr, delattr, vars, dir, next
 
 def _is_harmless_method(f: Any) -> bool:
     name = f.__name__
-    held = getattr(f, "__self__", None)
-    kind = getattr(f, "__objclass__", None)
-    if kind is None:
-        kind = held if isinstance(held, type) else type(held)
+    held = own_attribute(f, "__self__")
+    kind = own_attribute(f, "__objclass__", held if isinstance(held, type) else type(held))
     copies = name == "__setstate__" and issubclass(kind, np.dtype)  # as in `deepcopy` of an array
     if name in _NOT_METHODS and not copies:
         return False

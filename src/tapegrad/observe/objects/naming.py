@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.objects.plainly import looks_up_itself
 from tapegrad.primitives.base import Value
 
@@ -55,11 +56,11 @@ def names_of(x: Any) -> str:
 
 def name_of(f: Any) -> str:
     """A function's name in messages."""
-    module = getattr(f, "__module__", None)
-    held = getattr(f, "__self__", None)
+    module = own_attribute(f, "__module__")
+    held = own_attribute(f, "__self__")
     if module is None and held is not None and not isinstance(held, types.ModuleType):
         module = type(held).__name__ if not isinstance(held, type) else held.__name__
-    names = (getattr(f, "__qualname__", None), getattr(f, "__name__", None))
+    names = (own_attribute(f, "__qualname__"), own_attribute(f, "__name__"))
     name = next((x for x in names if type(x) is str), type(f).__name__)
     if not isinstance(module, str) or module in ("", "builtins", "__main__"):
         return str(name)

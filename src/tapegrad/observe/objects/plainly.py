@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.objects.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
 
 _mro = vars(type)["__mro__"].__get__
@@ -162,5 +163,5 @@ def is_bound(x: Any) -> bool:
 
 def code_called(f: Any) -> Any:
     """The code that a call of a Python function or method runs; None for other callables."""
-    f = getattr(f, "__func__", f) if type(f) is types.MethodType else f
+    f = own_attribute(f, "__func__", f) if type(f) is types.MethodType else f
     return f.__code__ if type(f) is types.FunctionType else None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.errors import RandomnessError
 from tapegrad.observe.objects.harmless import is_librarys_code
 from tapegrad.observe.program.source import at_line
@@ -91,7 +92,7 @@ def is_seeded(f: Any, args: Any, kwargs: Any) -> bool | None:
 
 def is_maker(f: Any) -> bool:
     """Whether `f` creates generators from seeds."""
-    module = getattr(f, "__module__", None) or ""
+    module = own_attribute(f, "__module__") or ""
     if not isinstance(module, str) or not module.startswith("numpy.random"):
         return f is python_random()
     return f is getattr(sys.modules["numpy.random"], "default_rng", None) or isinstance(f, type)

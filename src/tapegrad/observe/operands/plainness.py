@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_file
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
@@ -83,7 +84,7 @@ def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
         return functools.partial(_all_within, "json.dumps")
     if f is pow:
         return dispatch.whole if len(args) == 3 else None
-    code = getattr(f, "__code__", None)
+    code = own_attribute(f, "__code__")
     if code is not None and is_pandas_file(code.co_filename):  # its arguments are passed on to C
         return dispatch.whole
     keys = keys_of(f)
@@ -109,7 +110,7 @@ def takes_numbers(f: Any) -> bool:
     owner = _owner(f)
     if owner is not None:
         if owner in PLAIN_TYPES:
-            return not (owner is str and getattr(f, "__name__", "") in _TEXTS)
+            return not (owner is str and own_attribute(f, "__name__", "") in _TEXTS)
         return not is_pythons_class(owner) and not _holds(module_of(owner))
     if isinstance(f, types.BuiltinFunctionType):
         return not _holds(_module(f))
@@ -148,10 +149,10 @@ _OF_NUMBERS = (np.datetime64, np.timedelta64, collections.deque)
 
 def _owner(f: Any) -> Any:
     """The class of a method written in C; None for other callables."""
-    found = getattr(f, "__objclass__", None)
+    found = own_attribute(f, "__objclass__")
     if found is not None:
         return found
-    held = getattr(f, "__self__", None)
+    held = own_attribute(f, "__self__")
     if held is None or isinstance(held, types.ModuleType):
         return None
     return held if isinstance(held, type) else type(held)
@@ -162,7 +163,7 @@ def _module(f: Any) -> str:
     owner = f if isinstance(f, type) else _owner(f)
     if owner is not None:
         return module_of(owner)
-    return str(getattr(f, "__module__", None) or module_of(type(f)))
+    return str(own_attribute(f, "__module__") or module_of(type(f)))
 
 
 def _holds(module: str) -> bool:
@@ -252,7 +253,7 @@ _MADE_OF_PAIRS = (dict, collections.OrderedDict, collections.defaultdict)
 def keys_of(f: Any) -> Plain | None:
     """The function that makes keys plain for a method of a dict or set, or a constructor from
     elements or pairs."""
-    if f is set or f is frozenset or getattr(f, "__name__", "") == "_count_elements":
+    if f is set or f is frozenset or own_attribute(f, "__name__", "") == "_count_elements":
         return _elements
     if any(f is x for x in _MADE_OF_PAIRS):
         return _pairs

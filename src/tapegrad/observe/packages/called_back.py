@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.objects import plainly
 from tapegrad.observe.objects.harmless import is_changeable, is_pythons_class, is_users_file
@@ -46,7 +47,7 @@ def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:
 
 def _called_by(x: Any) -> Any:
     """The function that an attribute of a class calls."""
-    return getattr(x, "fget", getattr(x, "__func__", x))
+    return getattr(x, "fget", own_attribute(x, "__func__", x))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -274,12 +274,12 @@ def _entered(x: Any) -> Any:
     return type(x).__enter__(x)
 
 
-def operation(a: Activation, x: Any, y: Any) -> Any:
-    """Record an operator on such an object and a plain value."""
-    if not a.users or not any(_is_inside(v) or is_made(a.o, v) for v in (x, y)):
+def operation(a: Activation, *operands: Any) -> Any:
+    """Record an operator or comparison of such an object and a plain value, or such a sign."""
+    if not a.users or not any(_is_inside(v) or is_made(a.o, v) for v in operands):
         return FOLLOWED
-    f = frames.operator_of(a.frame)
-    return FOLLOWED if f is None else _instruction(a, f, (x, y))
+    f = frames.operation_of(a.frame)
+    return FOLLOWED if f is None else _instruction(a, f, operands)
 
 
 def _instruction(a: Activation, f: Any, args: tuple[Any, ...]) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import file_of_function, is_installed
+from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.observe.activations.notes import Notes
 from tapegrad.observe.answers.dispatch import dispatch
@@ -210,12 +211,12 @@ def _is_scipys_in_c(f: Any, kind: Any) -> bool:
         return is_scipys_own(f.__func__)
     if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004
         return is_scipys(kind)
-    held = getattr(f, "__self__", None)
+    held = own_attribute(f, "__self__")
     if held is not None and not isinstance(held, types.ModuleType):
         return is_scipys_object(held)
     if isinstance(f, types.MethodDescriptorType):
         return is_scipys(f.__objclass__)
-    return is_scipys_module(getattr(f, "__module__", None))
+    return is_scipys_module(own_attribute(f, "__module__"))
 
 
 def is_scipys_object(x: Any) -> bool:
@@ -241,8 +242,8 @@ def _in_c(f: Any) -> Any:
         return None
     if kind is types.MethodType:
         f = f.__func__
-    held = getattr(f, "__self__", None)
-    owner = getattr(f, "__objclass__", kind)
+    held = own_attribute(f, "__self__")
+    owner = own_attribute(f, "__objclass__", kind)
     if callable(f) and is_extensions(f):
         owner = f
     elif held is not None and not isinstance(held, types.ModuleType):  # the class that has it
@@ -365,7 +366,7 @@ def generators_in(
             todo += [*(plainly.own_names(x) or {}).values(), *plainly.in_slots(x)]
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
         elif kind in _IN_C and _in_c(x) is not None:
-            held = getattr(x, "__self__", None)
+            held = own_attribute(x, "__self__")
             todo += [] if isinstance(held, (type, types.ModuleType)) else [held]
         elif not _is_known(x, kind):
             return None

@@ -10,6 +10,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.guards.told import is_source
 from tapegrad.observe.packages.called_back import sets_variables
 
@@ -18,7 +19,7 @@ def takes_next(o: Any, f: Any, args: Sequence[Any]) -> bool:
     """Whether a call takes the next value from an iterator or queue that exists before the run. The
     value can't be put back. So no guard may precede the call, and the run must not have changed
     anything that a generator reads."""
-    name, x = getattr(f, "__name__", ""), getattr(f, "__self__", None)
+    name, x = own_attribute(f, "__name__", ""), own_attribute(f, "__self__")
     x = args[0] if args and (x is None or isinstance(x, types.ModuleType)) else x
     if type(name) is not str or name not in _NEXT or not is_source(x) or o.reads.place(x) is None:
         return False

@@ -233,3 +233,22 @@ _OPERATORS = {
     **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv},
     **{"@": operator.matmul, "**": operator.pow, "//": operator.floordiv, "%": operator.mod},
 }
+
+
+def operation_of(frame: FrameType) -> Any:
+    """The operator, comparison or sign that a frame is about to apply. None for in-place operators,
+    and for a comparison whose truth the same instruction reads."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    name, arg = opcode.opname[code[at]], code[at + 1]
+    if name != "COMPARE_OP":
+        return _SIGNS.get(name) or operator_of(frame)
+    return None if arg & READS_TRUTH else _COMPARISONS[opcode.cmp_op[arg >> _FLAGS]]
+
+
+READS_TRUTH = 16 if sys.version_info >= (3, 13) else 0  # in `COMPARE_OP`'s argument
+_FLAGS = 5 if sys.version_info >= (3, 13) else 4 if sys.version_info >= (3, 12) else 0  # their bits
+_COMPARISONS = {
+    **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    **{"==": operator.eq, "!=": operator.ne},
+}
+_SIGNS = {"UNARY_NEGATIVE": operator.neg, "UNARY_INVERT": operator.invert}

@@ -12,6 +12,7 @@ import signal
 from types import CellType, CodeType, FrameType
 from typing import Any
 
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.program.frames import local
 
 
@@ -45,8 +46,8 @@ def _content(x: Any) -> Any:
 def _runs(f: Any, code: CodeType) -> bool:
     """Whether a call of `f` (a function, a method or a callable object) runs this code first."""
     f = getattr(f, "func", f)  # of a functools.partial
-    f = getattr(f, "__func__", f)
-    found = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
+    f = own_attribute(f, "__func__", f)
+    found = own_attribute(f, "__code__") or getattr(type(f).__call__, "__code__", None)
     return found is code
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.listing import instructions_of
+from tapegrad.core.named import own_attribute
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.generators import generator_drawn_from
 from tapegrad.observe.answers.dispatch import dispatch
@@ -404,7 +405,7 @@ def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool
 
 def _changes_container(f: Any, values: Sequence[Any]) -> bool:
     """Whether this is a method that changes a container, with passive arguments."""
-    kind: Any = getattr(f, "__objclass__", None)
+    kind: Any = own_attribute(f, "__objclass__")
     known = type(f) is types.MethodDescriptorType and f.__name__ in _CHANGING and bool(values)
     known = known and (kind in NUMBERED or kind in KEYED) and type(values[0]) in (*NUMBERED, *KEYED)
     return known and all(is_passive(x) for x in values[1:])

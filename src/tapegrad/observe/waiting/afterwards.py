@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.installed import is_installed
+from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import ConversionError
 from tapegrad.observe.activations.activation import Activation
@@ -246,8 +247,8 @@ def _begins(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         begins = _is_number_to_write if any(f is x for x in _TEXTS) else _is_number_in_text
         return any(begins(a, x) for x in parts_of([*args, *kwargs.values()]))
     if is_date(f):
-        of = args[0] if args else getattr(f, "__self__", None)
-        return isinstance(of, type) or isinstance(getattr(f, "__self__", None), type)
+        of = args[0] if args else own_attribute(f, "__self__")
+        return isinstance(of, type) or isinstance(own_attribute(f, "__self__"), type)
     return writes(f, args, kwargs, a.frame)
 
 
@@ -265,7 +266,7 @@ def _makes_text(f: Any) -> bool:
 def _draws(a: Activation, f: Any, values: Sequence[Any]) -> bool:
     """Whether a call of a plotting package is repeated: it makes a figure, draws a traced value,
     has an unused result, or something was drawn before."""
-    module, name = str(getattr(f, "__module__", "")), str(getattr(f, "__name__", ""))
+    module, name = str(own_attribute(f, "__module__", "")), str(own_attribute(f, "__name__", ""))
     if module == "matplotlib.pyplot" and not name.startswith("get_"):
         return True
     objects = any(plots(type(x)) for x in values)
@@ -295,7 +296,7 @@ def _is_librarys(o: Notes, f: Any) -> bool:
     """Whether a callable is a library's, and does more than read or store its arguments."""
     if _makes_text(f) or f is print:
         return True
-    if is_harmless(f) or getattr(f, "__module__", None) == "builtins":  # `eval`, for instance
+    if is_harmless(f) or own_attribute(f, "__module__") == "builtins":  # `eval`, for instance
         return False
     function = f.__func__ if type(f) is types.MethodType else f
     python = type(function) is types.FunctionType
@@ -305,8 +306,7 @@ def _is_librarys(o: Notes, f: Any) -> bool:
 
 def _file_of(f: Any) -> str | None:
     """The file of a class, or of a function in C."""
-    module = sys.modules.get(str(getattr(f, "__module__", None) or ""))
-    return getattr(module, "__file__", None)
+    return getattr(sys.modules.get(str(own_attribute(f, "__module__"))), "__file__", None)
 
 
 def _is_method(f: Any) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tapegrad.core.handlers import let_through
+from tapegrad.core.named import own_attribute
 from tapegrad.ir.tape import Source
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.catching import is_caught
@@ -132,7 +133,7 @@ def postpone(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any],
     kind: Any = type(f)
     if kind in (types.BuiltinFunctionType, types.MethodType) and _is_bound(f):
         args = [f.__self__, *args]
-    x, name = args[0] if args else None, getattr(f, "__name__", "")
+    x, name = args[0] if args else None, own_attribute(f, "__name__", "")
     if kind not in _CALLED or id(x) not in a.o.reads.places or not _is_known(a.o, f, x, name):
         return FOLLOWED
     if name == "pop" and isinstance(x, dict) and not is_unused(a.frame):
@@ -223,7 +224,7 @@ def _is_bound(f: Any) -> bool:
 
 def _is_known(o: Any, f: Any, x: Any, name: str) -> bool:
     kind: Any = type(x)
-    if name in _KNOWN.get(str(getattr(f, "__module__", None)), ()):
+    if name in _KNOWN.get(str(own_attribute(f, "__module__")), ()):
         return kind is list
     known = _KNOWN.get(f"{kind.__module__}.{kind.__qualname__}", ())
     if name not in known and not (
@@ -231,7 +232,7 @@ def _is_known(o: Any, f: Any, x: Any, name: str) -> bool:
     ):
         return False
     method = getattr(kind, name, None)
-    return f is method or getattr(f, "__func__", None) is method or f == getattr(x, name, None)
+    return f is method or own_attribute(f, "__func__") is method or f == getattr(x, name, None)
 
 
 def _may_wait(a: Activation, name: str) -> bool:

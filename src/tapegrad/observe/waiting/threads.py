@@ -22,6 +22,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+from tapegrad.core.named import own_attribute
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.learned import THREADS, places
@@ -193,7 +194,7 @@ def _waiting(o: Notes, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) 
     if worker is not None:
         if f is threading.current_thread and isinstance(worker.holder, threading.Thread):
             return worker.holder
-        held = getattr(f, "__self__", given[0] if given else None)
+        held = own_attribute(f, "__self__", given[0] if given else None)
         worker.sleeps += f is time.sleep
         is_empty = isinstance(held, queue.SimpleQueue) and f.__name__ == "get" and held.empty()
         asks = f is threading.current_thread or f is threading.get_ident
@@ -270,7 +271,7 @@ def _unfollowed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
 def _followed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
     """Query whether work is done."""
     _go_on(o)
-    o.roots.add(getattr(f, "__func__", f).__code__)
+    o.roots.add(own_attribute(f, "__func__", f).__code__)
     return f(*args, **kwargs)
 
 

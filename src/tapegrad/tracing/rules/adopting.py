@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.named import own_attribute
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
 from tapegrad.observe.answers.answers import Answer, beside, declare, original_of
@@ -109,7 +110,7 @@ def _home_of(f: Any) -> ModuleType | None:
     if not callable(f) or isinstance(f, type):
         return None
     name = describe(f)
-    own = getattr(f, "__module__", None)
+    own = own_attribute(f, "__module__")
     if isinstance(own, str) and own in sys.modules and not _is_users(sys.modules[own]):
         public = own.rpartition("._")[0] if "._" in own else own
         for candidate in (public, own):

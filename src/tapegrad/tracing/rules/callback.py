@@ -23,6 +23,7 @@ import numpy as np
 from tapegrad.core import told
 from tapegrad.core.installed import is_installed
 from tapegrad.core.listing import instructions_of
+from tapegrad.core.named import own_attribute
 from tapegrad.core.request import describe
 from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, unflatten
@@ -176,7 +177,7 @@ def _as_now(f: Any, label: str) -> Any:
         _check_outside([*f.args, *f.keywords.values()], label)
         return partial(_as_now(f.func, label), *f.args, **f.keywords)
     if type(f) is not types.FunctionType or not _is_new(f):
-        _check_outside([f, getattr(f, "__self__", None)], label)
+        _check_outside([f, own_attribute(f, "__self__")], label)
         return f
     _check_outside([*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()], label)
     frame: Any = sys._getframe(1)

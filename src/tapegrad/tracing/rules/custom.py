@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.named import Named
+from tapegrad.core.named import Named, own_attribute
 from tapegrad.core.request import leaf_names
 from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import RuleError
@@ -46,7 +46,7 @@ class CustomPrimitive(Named, Operation):
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        name = getattr(function, "__name__", type(function).__name__)
+        name = own_attribute(function, "__name__", type(function).__name__)
         self.label = "lambda" if name == "<lambda>" else name
         self.traced = False
         declared.add(self)

@@ -1,0 +1,104 @@
+"""Handlers of operators, comparisons and tests: what each instruction reads. Each function handles
+one kind of instruction for the activation `a`, and may return a recorder of the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import TapegradError
+from tapegrad.observe.activations.activation import Activation
+from tapegrad.observe.answers.dispatch import dispatch
+from tapegrad.observe.guards.uses import Then, both
+from tapegrad.observe.objects.harmless import INERT, CONTAINERS, MAPPINGS, SEQUENCES
+from tapegrad.observe.operands.filling import fill
+from tapegrad.observe.operands.plainness import put_key
+from tapegrad.observe.operands.replacing import put_operands
+from tapegrad.observe.packages import libraries
+from tapegrad.observe.packages.opaque import FOLLOWED
+from tapegrad.observe.program.frames import operand_at, operands, operator_of, replace
+from tapegrad.observe.waiting import afterwards
+from tapegrad.primitives.base import Value
+
+
+@libraries.watched
+def binary(a: Activation, in_place: bool) -> Then | None:
+    if in_place:
+        fill(a, 1, 0, in_place=True)
+    x, y = operands(a.stack)
+    if INERT[type(x)] and INERT[type(y)]:
+        asked: Any = afterwards.operation(a, x, y) if type(x) is str else FOLLOWED
+        return None if asked is FOLLOWED else asked
+    if in_place and type(x) is list and type(y) in (list, tuple):  # as `extend`
+        a.o.adds(x, len(y))
+        return a.o.taken([y])
+    if in_place and type(x) is dict and type(y) is dict:  # as `update`
+        for key in y:
+            a.o.sets_item(x, key)
+        return a.o.taken([y])
+    if type(x) is list and type(y) is list and (joined := dispatch.joined(a.o, x)) is not None:
+        return both(a.o.taken([y]), joined)
+    if in_place:
+        a.o.changes(x)
+    for answers in (afterwards.operation, libraries.operation):
+        if (asked := answers(a, x, y)) is not FOLLOWED:
+            return asked
+    read = put_operands(a, x, y)
+    if type(x) is str:
+        a.o.printed(y if type(y) is tuple else [y])
+    if type(x) in SEQUENCES and type(y) in (int, *SEQUENCES) and operator_of(a.frame) is not None:
+        return a.o.taken(a.o.gone_through(read))  # `[x] * n` doesn't read inside the items
+    return a.o.operands(read)
+
+
+def compare(a: Activation, asks_truth: bool) -> Then | None:
+    if asks_truth:  # the truth of its result is read within the instruction
+        a.direct = None
+        a.numbers = all(isinstance(x, (int, float, Value)) for x in (a.top(0), a.top(1)))
+    return binary(a, False)
+
+
+@libraries.watched
+def unary(a: Activation, _: Any) -> Then | None:
+    x = a.top()
+    if INERT[type(x)]:
+        return None
+    asked: Any = libraries.operation(a, x)
+    return a.o.operands([x]) if asked is FOLLOWED else asked
+
+
+def contains(a: Activation, _: Any) -> Then | None:
+    put_key(a, 1, a.top(0), "__contains__")
+    held, x = a.top(0), a.top(1)
+    if type(held) in SEQUENCES:
+        a.o.identities.sought(x, held)
+    if type(held) in MAPPINGS or type(held) in (set, frozenset):
+        a.o.kind(x)
+        a.o.reads.pin(x)
+        if type(held) in MAPPINGS:
+            return a.o.item(held, x, makes=False)
+    return a.o.operands([held, x])
+
+
+def truth(a: Activation, _: Any) -> Then | None:
+    x = a.top()
+    if a.turning is not None or type(x) in (bool, np.bool_):
+        dispatch.tested(a, x)
+    if INERT[type(x)]:
+        return None
+    if type(x) in CONTAINERS:
+        a.o.truth(x)
+        return None
+    return a.o.operands([x])
+
+
+def identity(a: Activation, _: Any) -> None:
+    x, y = a.top(1), a.top(0)
+    try:
+        same = a.o.identities.same(x, y, a.users)
+    except TapegradError as error:  # for instance in a rule, where only types are known
+        a.o.refuse(error)
+        return
+    if same and x is not y:
+        replace(operand_at(a.stack, 1), y)
