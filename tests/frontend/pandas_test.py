@@ -648,3 +648,12 @@ def test_tables_among_results_are_the_callers_own(f):
     other.index = pd.Index([1, 2, 3], name="other")
     check(g(other), f(other))
     check(g(d), expected)
+
+
+def test_objects_in_a_column_of_the_results_are_new_ones():
+    """A column of lists is made anew at each call: a caller may change the lists."""
+    g = tg.jit(lambda x: pd.DataFrame({"a": x, "held": [[1], [2], [3]]}), compile="never")
+    for k in range(2):
+        found = g(X + k)
+        assert list(found.held) == [[1], [2], [3]]
+        found.held[0].append(4)

@@ -78,6 +78,12 @@ class Mean:
     def __add__(self, other):
         return Mean(self.rate + other)
 
+    def __gt__(self, other):
+        return Mean(self.rate * other)
+
+    def __neg__(self):
+        return Mean(-self.rate)
+
     def __getitem__(self, k):
         return self.mean_[k]
 
@@ -329,10 +335,20 @@ def test_attributes_that_are_set_are_set_at_each_call(package, compile):
     check(f, lambda k: rates.__setitem__(0, 1.0 + k // 3), compile, most=3)
 
 
+OPERATIONS = {
+    "operator": lambda x: x + 2.0,
+    "comparison": lambda x: x > 3.0,
+    "reflected comparison": lambda x: 3.0 < x,  # noqa: SIM300
+    "sign": lambda x: -x,
+}
+
+
 @MODES
-def test_operators_of_its_objects_are_applied_at_each_call(package, compile):
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operators_of_its_objects_are_applied_at_each_call(package, compile, name):
     def f(x):
-        return (package.Mean(1.0) + 2.0).fit(np.ones((2, 2))).total * np.sum(x**2)
+        model = OPERATIONS[name](package.Mean(1.0))
+        return model.fit(np.ones((2, 2))).total * np.sum(x**2)
 
     check(f, lambda k: package.settings.update(factor=1.0 + k // 3), compile, most=3)
 
@@ -662,9 +678,9 @@ def test_what_has_no_plain_name():
         __hash__ = None  # type: ignore[assignment]
 
         def __getattr__(self, name):
-            if name in ("__name__", "__qualname__"):
-                return self
-            raise AttributeError(name)
+            if name == "__wrapped__":
+                raise AttributeError(name)
+            return self
 
         def __bool__(self):
             raise TypeError("no truth")
