@@ -11,7 +11,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then, both
-from tapegrad.observe.objects.harmless import INERT, CONTAINERS, MAPPINGS, SEQUENCES
+from tapegrad.observe.objects.harmless import CONTAINERS, INERT, MAPPINGS, SEQUENCES
 from tapegrad.observe.operands.filling import fill
 from tapegrad.observe.operands.plainness import put_key
 from tapegrad.observe.operands.replacing import put_operands
