@@ -1,4 +1,4 @@
-"""Arranging: steps are reordered so that they make fewer kernels.
+"""Arranging: steps are reordered into fewer kernels.
 
 Each loop over chunks is a kernel, and so are the steps of one core between two of them. A kernel
 takes some milliseconds to compile, however short it is, and a start to run. So steps of one core
