@@ -204,7 +204,7 @@ def test_commands_are_targets_of_the_makefile():
 
 def commands(text):
     """What a document shows to be typed: indented lines, and what stands between backquotes."""
-    indented = re.findall(r"^ {4}(.*)$", text, re.M)
+    indented = re.findall(r"^ {4}(?! *[│├└])(.*)$", text, re.M)  # without the picture of the files
     return "\n".join([*indented, *re.findall(r"`([^`\n]+)`", text)])
 
 
