@@ -11,6 +11,7 @@ import pytest
 
 import tapegrad
 from tapegrad import explain, grad, jit, value_and_grad
+from tapegrad.core.values import Source
 from tapegrad.errors import TraceError
 
 X = np.arange(1.0, 5.0)
@@ -176,9 +177,10 @@ def test_why_cores_do_not_share_a_kernel():
     def large(x):
         return np.sum(np.exp(np.outer(x, x)))
 
-    (kernel,) = explained(long, (X,)).kernels
-    assert "by one core, as the rounds of explain_test.py:" in kernel
-    assert kernel.count("go on from each other") == 1
+    found = explained(long, (X,))
+    assert "by one core, as the rounds of a loop go on from each other" in found.kernels[0]
+    (text,) = found.alone
+    assert "`for _ in range(200_000):` (kernel 1): the rounds of a loop go on from" in text
     assert "as there is too little to do" in explained(large, (X,)).kernels[0]
     assert "1 loop shared by the cores" in explained(large, (np.ones(2000),)).kernels[0]
     inverse = explained(lambda x: np.sum(np.linalg.inv(np.outer(x, x) + np.eye(4))), (X,))
@@ -203,7 +205,7 @@ def test_functions_methods_and_pages():
     assert {"loops", "kernels", "kept", "calls"} < found.to_dict().keys()
     assert str(found).splitlines()[2] == "Traced and compiled" and repr(found) == str(found)
     html = found._repr_html_()
-    assert html.count("<details") == html.count("</details>") == 5
+    assert html.count("<details") == html.count("</details>") == 6
     assert explain(value_and_grad(f), X, 2.0).function == "value_and_grad_f"
 
     class Model:
@@ -375,27 +377,127 @@ NOISE = np.linspace(0.0, 1.0, 600_000)
 CELL = np.arange(600_000) % 7
 
 
-def test_what_keeps_a_kernel_on_one_core():
-    """The line, and what it does there."""
+def bins(a):
+    mesh = np.zeros(7)
+    np.add.at(mesh, CELL, np.exp(a * NOISE))
+    other = np.bincount(CELL, weights=np.sin(a * NOISE), minlength=7)
+    return np.sum(mesh**2) + np.sum(other**2)
 
-    def scattered(a):
-        mesh = np.zeros(7)
-        np.add.at(mesh, CELL, np.exp(a * NOISE))
-        return np.sum(mesh**2)
 
-    def running(a):
-        return np.sum(np.cumsum(np.exp(a * NOISE)) ** 2)
+def running(a):
+    sums = np.cumsum(np.exp(a * NOISE))
+    most = np.maximum.accumulate(np.cos(a * NOISE))
+    return np.sum(sums**2) + np.sum(np.cumprod(most))
 
-    for f, said in (
-        (scattered, "rounds may add to the same place, as np.add.at does (explain_test.py:"),
-        (running, "each round goes on from the last one's running sum (explain_test.py:"),
-    ):
-        kernels = value_and_grad(f, compile="never").explain(0.5).kernels
-        assert any(said in x for x in kernels)
-        assert all("% of the work" in x for x in kernels) or len(kernels) == 1
+
+@pytest.mark.parametrize(
+    ("f", "said"),
+    [
+        (bins, {"np.add.at(": "rounds may add to the", "np.bincount(": "rounds may add to the"}),
+        (lambda a: np.argmax(np.sin(a * NOISE)), {"np.argmax": "last one's argmax. One for each"}),
+        (running, {"np.cumsum": "last one's running sum. One for each", "np.cumprod": "product."}),
+    ],
+)
+def test_what_cores_do_not_share(f, said):
+    """Each line that keeps them from it, though others do, too; and what to do."""
+    found = jit(f, compile="never").explain(0.5)
+    for line, why in said.items():
+        assert sum(line in x.partition(" (kernel")[0] and why in x for x in found.alone) == 1
+    assert len(found.alone) == len(said)
+    assert all("is shared" in x for x in found.alone)
+    assert "What cores don't share, and why\n  explain_test.py:" in str(found)
+
+
+def test_what_is_written_beside_its_rows_is_shared():
+    """Shifted, backwards, and in steps: each core has rows of its own."""
+
+    def f(a):
+        x = np.exp(a * NOISE)
+        y = np.zeros(1_800_000)
+        y[5:600_005] = x
+        y[600_005:1_800_000:2] = x[:599_998]
+        return np.concatenate([x[::-1], y])
+
+    found = jit(f, compile="never").explain(0.5)
+    assert not found.alone and all("shared by" in x or "too little" in x for x in found.kernels)
 
 
 def test_products_are_counted_as_such():
     matrix = np.ones((300, 300))
     (kernel,) = jit(lambda x: x @ x, compile="never").explain(matrix).kernels
     assert kernel.startswith("1. 1 product ") and "statement" not in kernel
+
+
+# fmt: off
+def pieces(x):
+    y = np.sum(
+        [
+            np.sin(x[k])  # of each
+            for k in range(
+                3
+            )
+        ]
+    )
+    if (
+        y > 0
+        and x[0] > 0
+    ):
+        y = y + 1.0
+    for a in [
+        1.0,
+        x[1],
+    ]:
+        y = np.where(
+            a > 0,
+            y, -y
+        )
+    return y
+# fmt: on
+
+
+PIECES = """
+y = np.sum([np.sin(x[k]) for k in range(3)])
+[np.sin(x[k]) for k in range(3)]
+np.sin(x[k])  # of each
+for k in range(3)
+3
+for k in range(3)
+[np.sin(x[k]) for k in range(3)]
+y = np.sum([np.sin(x[k]) for k in range(3)])
+if (y > 0 and x[0] > 0):
+y > 0
+y > 0 and x[0] > 0
+if (y > 0 and x[0] > 0):
+y = y + 1.0
+for a in [1.0, x[1]]:
+1.0,
+x[1],
+for a in [1.0, x[1]]:
+y = np.where(a > 0, y, -y)
+a > 0,
+y, -y
+y = np.where(a > 0, y, -y)
+return y
+"""
+
+
+def test_pieces_of_statements_are_quoted_with_what_begins_there():
+    first = pieces.__code__.co_firstlineno + 1
+    for line, text in enumerate(PIECES.strip().splitlines(), first):
+        assert Source(__file__, line).text == text
+    assert "`[np.sin(x[k]) for k in range(3)]` was unrolled" in explained(pieces, (X,)).loops[0]
+
+
+def test_a_compilation_counts_all_kernels_and_those_that_were_new():
+    def f(x):
+        return np.linalg.solve(np.outer(x, x) + np.eye(len(x)), np.fft.fft(x).real)
+
+    for n in (5, 9):
+        x = np.arange(1.0, n)
+        df = jit(f, compile="always")
+        found = df.explain(x)
+        parts = [x.name for x in df.profile(x, calls=1).parts if x.name.startswith("kernel")]
+        assert len(parts) == len(df.lower(x).plan.steps) or len(parts) > 1
+        assert not [t for t in found.traces if "was compiled" in t] or any(
+            f"; {len(parts)} kernels" in text for text in found.traces
+        )

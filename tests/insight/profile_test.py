@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 
@@ -15,6 +16,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.insight import limits, profiling
 from tapegrad.insight.limits import Limits
 from tapegrad.insight.measuring import OUTSIDE, TICK, ticking
+from tapegrad.insight.profiling import BESIDE, REST
 from tapegrad.runtime import profiled
 
 rng = np.random.default_rng(0)
@@ -46,6 +48,19 @@ def test_parts_of_compiled_calls(compiled):
         assert other.start == pytest.approx(one.start + one.seconds, abs=1e-6)
     assert compiled.calls == 3 and compiled.seconds > 0
     assert compiled.answered.startswith("by machine code")
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_parts_and_lines_add_up_to_the_call(mode):
+    found = value_and_grad(loss, compile=mode).profile(W, calls=3)
+    taken = sum(part.seconds for part in found.parts) + found.rest
+    assert taken == pytest.approx(found.seconds) and found.to_dict()["rest"] == found.rest
+    tables = str(found).split("\n\n")[1:3]
+    for text in tables:
+        rows = [float(row.split("%")[0].split()[-1]) for row in text.splitlines()[1:]]
+        assert sum(rows) == pytest.approx(100, abs=0.1 * len(rows))
+    assert all(text.endswith(last) for text, last in zip(tables, [REST, BESIDE], strict=True))
+    assert REST in found._repr_html_() and html.escape(BESIDE) in found._repr_html_()
 
 
 def test_lines_of_compiled_calls(compiled):

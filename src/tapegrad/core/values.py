@@ -15,6 +15,7 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from tapegrad.core.late import HALVES, load
+from tapegrad.core.lines import text_of
 
 T = TypeVar("T")
 
@@ -214,11 +215,15 @@ class Source:
         return f"{cell}, line {self.line}" if cell else f"{os.path.basename(self.file)}:{self.line}"
 
     @property
-    def text(self) -> str:
-        """The source line, without its indentation; empty if the file can't be read."""
-        import linecache
+    def quoted(self) -> str:
+        """The line with its text, as far as that can be read: fit.py:7: `y = np.sin(x)`."""
+        return f"{self}: `{text}`" if (text := self.text) else str(self)
 
-        return linecache.getline(self.file, self.line).strip()
+    @property
+    def text(self) -> str:
+        """The source line, without its indentation; all of what begins there, if that is on several
+        lines. Empty if the file can't be read."""
+        return text_of(self.file, self.line)
 
 
 def _cell(file: str) -> str:

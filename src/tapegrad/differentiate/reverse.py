@@ -270,7 +270,7 @@ def _refuse_residuals(call: Call, cts: dict[Var, list[Part]]) -> None:
 
 def at_call(call: Call) -> str:
     """The user's line, as the end of a message."""
-    return f" ({call.src}: `{call.src.text}`)" if call.src else ""
+    return f" ({call.src.quoted})" if call.src else ""
 
 
 def as_node(writer: Writer, x: Any) -> Node:

@@ -7,25 +7,26 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from tapegrad.core.log import Event
 from tapegrad.core.pages import folded, listed, page
 from tapegrad.core.values import Source
 from tapegrad.errors import UnsupportedError
+from tapegrad.insight.alone import LITTLE, Cause, causes, homes_of, work_of
 from tapegrad.insight.repeated import repetitions, segment_of
 from tapegrad.ir.plan import Recurrence, leaves, segments
 from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
 from tapegrad.ir.tape import Tape, Var
-from tapegrad.schedule.cost import each, moved, work_once
-from tapegrad.schedule.parallelise import GRAIN
 
 MANY_TRACES = 3  # traces for one reason, which are one sentence
 SECTIONS = {
     "traces": "Traced and compiled",
     "loops": "Loops of the program",
     "kernels": "Kernels",
+    "alone": "What cores don't share, and why",
     "kept": "Kept for the derivative",
     "calls": "Calls and copies that are no part of a fused loop",
 }
@@ -39,8 +40,8 @@ class Explanation:
     the traces and compilations so far, with what had changed, from which value to which one, at
     which line, and the fix. `loops` says which loops of the program are loops of the tape, and
     which were unrolled and why. `kernels` are the compiled functions, by the lines that each
-    computes. `kept` are the arrays that the reverse pass reads, `calls` those of libraries, and
-    copies.
+    computes; `alone` says of those that one core runs why, at which line, and what to do. `kept`
+    are the arrays that the reverse pass reads, `calls` those of libraries, and copies.
     """
 
     function: str
@@ -48,6 +49,7 @@ class Explanation:
     traces: list[str]
     loops: list[str]
     kernels: list[str]
+    alone: list[str]
     kept: list[str]
     calls: list[str]
 
@@ -81,15 +83,16 @@ def explanation(
     steps: Sequence[Step] = ()
     try:
         steps = schedule(at_its_best(tape)).plan.steps
-        kernels, calls = _kernels(steps), _calls(steps)
+        (kernels, alone), calls = _kernels(steps), _calls(steps)
     except UnsupportedError as error:
-        kernels, calls = [f"there is no machine code for this tape: {error}"], []
+        kernels, alone, calls = [f"there is no machine code for this tape: {error}"], [], []
     return Explanation(
         function=name,
         answered=answered,
         traces=_traces(history),
         loops=[str(x) for x in repetitions(tape)],
         kernels=kernels,
+        alone=alone,
         kept=[*_kept(tape, None if is_played else _stored(steps)), *_made_again(tape)],
         calls=calls,
     )
@@ -116,17 +119,25 @@ def _traces(history: Iterable[Event]) -> list[str]:
     return found
 
 
-def _kernels(steps: Sequence[Step]) -> list[str]:
+def _kernels(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
     """What runs between calls of Python, each with its loops and lines, and its share of the work
-    of all."""
-    found = []
+    of all, those that are alike as one sentence. And why cores don't share some of them: each
+    cause, with its line, the kernels that have it, and what to do."""
+    homes = homes_of(steps)
+    alike: dict[tuple[str, str], list[int]] = {}
+    why: dict[Cause, list[int]] = {}
     kernels = [x for x in segments(steps) if not isinstance(x, PythonCall)]
-    works = [math.fsum(map(_work, segment)) for segment in kernels]
+    works = [math.fsum(map(work_of, segment)) for segment in kernels]
     total = math.fsum(works)
-    for segment, done in zip(kernels, works, strict=True):
+    for number, segment in enumerate(kernels, 1):
         inside = [leaf for step in segment for leaf in leaves(step)]
-        shared = any(getattr(x, "parallel", False) for x in segment)
-        threads = "shared by the cores" if shared else f"by one core, as {_why_alone(segment)}"
+        threads = "shared by the cores"
+        if not any(getattr(x, "parallel", False) for x in segment):
+            own = causes(segment, homes)
+            threads = f"by one core, as {_and(dict.fromkeys(map(str, own)))}"
+            for cause in own:
+                if cause.kind != LITTLE:
+                    why.setdefault(cause, []).append(number)
         loops = [x for x in segment if isinstance(x, (Loop, Recurrence)) and not _multiplies(x)]
         products = [x for x in inside if isinstance(x, Gemm)]
         routines = [x for x in inside if isinstance(x, Routine)]
@@ -136,10 +147,41 @@ def _kernels(steps: Sequence[Step]) -> list[str]:
         text = f"{said} {threads}"
         if loops and statements:
             text += f", {_many(statements, 'statement')}"
+        alike.setdefault((text, _lines(inside)), []).append(number)
+    found = []
+    for (text, lines), numbers in alike.items():
+        head = f"{', '.join(_ranges(numbers))}. {'each ' * (len(numbers) > 1)}{text}"
         if len(kernels) > 1 and total:
-            text += f", {done / total:.0%} of the work"
-        found.append(f"{text}: {_lines(inside)}")
-    return [f"{k}. {text}" for k, text in enumerate(found, 1)]
+            done = math.fsum(works[n - 1] for n in numbers)
+            head += f", {done / total:.0%} of the work" + " together" * (len(numbers) > 1)
+        found.append(f"{head}: {lines}")
+    return found, [_alone(cause, numbers) for cause, numbers in why.items()]
+
+
+def _alone(cause: Cause, kernels: Sequence[int]) -> str:
+    """Why cores don't share these kernels, and what to do."""
+    src = cause.src
+    where = src.quoted if src is not None else "no line of the program"
+    numbers = f"kernel{'s' * (len(kernels) > 1)} {_and(_ranges(kernels))}"
+    return f"{where} ({numbers}): {cause}. {cause.fix}"
+
+
+def _ranges(numbers: Sequence[int]) -> list[str]:
+    """Numbers that rise, three and more that follow each other as one: 1, 2, 4 to 6."""
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and found[-1][-1] == n - 1:
+            found[-1].append(n)
+        else:
+            found.append([n])
+    texts = [[f"{x[0]} to {x[-1]}"] if len(x) >= MANY else map(str, x) for x in found]
+    return [*chain.from_iterable(texts)]
+
+
+def _and(words: Iterable[str]) -> str:
+    """Words as in a sentence: a, b and c."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _multiplies(step: Step) -> bool:
@@ -149,42 +191,6 @@ def _multiplies(step: Step) -> bool:
 
 def _many(found: Sequence[Step], word: str) -> str:
     return f"{len(found)} {word}{'s' * (len(found) > 1)}" if found else ""
-
-
-def _work(step: Step) -> float:
-    return float(sum(n * (work_once(x) + moved(x)) for x, n in each(step)))
-
-
-def _why_alone(steps: Sequence[Step]) -> str:
-    """Why cores don't share a kernel."""
-    costs = [*map(_work, steps)]
-    called = [x.primitive.name for step in steps for x in leaves(step) if isinstance(x, Routine)]
-    if called:
-        return f"{called[0]} runs in a library"
-    if sum(costs) < 2 * GRAIN:
-        return "there is too little to do"
-    longest = steps[costs.index(max(costs))]
-    if isinstance(longest, Recurrence):
-        where = f" of {longest.src}" * (longest.src is not None)
-        return f"the rounds{where} go on from each other"
-    if max(costs) < 2 * GRAIN:
-        return "no loop of it is long enough"
-    return _binding([*leaves(longest)])
-
-
-def _binding(inside: Sequence[Step]) -> str:
-    """What keeps cores from sharing the rounds of a loop."""
-    read = {cell for x in inside for cell, _, writes in x.accesses() if not writes}
-    for x in inside:
-        if not isinstance(x, Compute) or (fold := x.folds) is None:
-            continue
-        where = f"{x.src}: `{x.src.text}`" if x.src is not None else "no line of the program"
-        if fold.ordered and x.cell.left:
-            return f"rounds may add to the same place, as np.add.at does ({where})"
-        if fold.ordered or x.cell in read:
-            word = {"add": "sum", "prod": "product"}.get(fold.name, fold.name)
-            return f"each round goes on from the last one's running {word} ({where})"
-    return f"its rounds share memory ({_lines(inside)})"
 
 
 def _lines(steps: Iterable[Step]) -> str:
@@ -198,7 +204,7 @@ def _calls(steps: Sequence[Step]) -> list[str]:
     found = []
     for step in steps:
         for leaf in leaves(step):
-            src = f"{leaf.src}: `{leaf.src.text}`" if leaf.src is not None else "no line"
+            src = leaf.src.quoted if leaf.src is not None else "no line"
             if isinstance(leaf, Gemm):
                 found.append(f"a product, in blocks: {src}")
             elif isinstance(leaf, Routine):
@@ -222,7 +228,7 @@ def _kept(tape: Tape, stored: Counter[tuple[Source | None, int]] | None) -> list
     found = []
     for x in arrays:
         src, key = made[x].src, (made[x].src, x.aval.nbytes)
-        where = f" at {src}: `{src.text}`" if src is not None else ""
+        where = f" at {src.quoted}" if src is not None else ""
         text = f"{x}: {x.aval}, {size(x.aval.nbytes)}, of {made[x].primitive.name}{where}"
         if stored is not None and not stored[key]:
             text += ". It takes no memory: it is made where it is read"
@@ -245,7 +251,7 @@ def _made_again(tape: Tape) -> list[str]:
     for call in tape.calls:
         if (every := segment_of(call)) and not call.is_cotangent and call.src is not None:
             found.append(
-                f"the rounds of {call.src}: `{call.src.text}` are made again in the reverse pass, "
+                f"the rounds of {call.src.quoted} are made again in the reverse pass, "
                 f"from what is kept every {every} rounds"
             )
     return list(dict.fromkeys(found))

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
     from tapegrad.core.values import Source
 
+REST = "the median call beside these, which were measured in another one"
+BESIDE = "no line: Python's part, and the median call beside the one that was measured"
 REPEATABLE_SECONDS = 0.05  # seconds of a call, for which it isn't too long to play it once more
 
 
@@ -66,9 +68,15 @@ class Profile:
     memory: str
     buffers: list[Buffer]
 
+    @property
+    def rest(self) -> float:
+        """What `seconds` are beside those of all parts, which are of another call: less than none
+        where that one was slower."""
+        return self.seconds - sum(x.seconds for x in self.parts)
+
     def to_dict(self) -> dict[str, Any]:
-        """The fields by their names, of parts, lines and buffers, too."""
-        found = asdict(self)
+        """The fields by their names, of parts, lines and buffers, too; and `rest`."""
+        found = asdict(self) | {"rest": self.rest}
         for name in ("parts", "lines", "buffers"):
             found[name] = [x._asdict() for x in getattr(self, name)]
         return found
@@ -89,42 +97,46 @@ class Profile:
             "",
             f"{'time':>10} {'share':>7}   part",
         ]
-        total = sum(x.seconds for x in self.parts) or 1.0
         rows += [
-            f"{_time(x.seconds):>10} {x.seconds / total:>7.1%}   {x.name}"
+            f"{_time(x.seconds):>10} {x.seconds / self.seconds:>7.1%}   {x.name}"
             + f", {x.threads} threads, {x.waiting:.0%} waiting" * (x.threads > 1)
             + f": {', '.join(x.lines)}" * bool(x.lines)
             for x in self.parts
         ]
+        rows.append(f"{_time(self.rest):>10} {self.rest / self.seconds:>7.1%}   {REST}")
         head = f"{'time':>10} {'share':>7} {'reverse':>8} {'bytes':>10}"
         rows += ["", f"{head}   line   (~ estimated, in a kernel)"]
-        total = sum(x.seconds for x in self.lines) or 1.0
         for x in self.lines:
             about = "~" if x.estimated else ""
             rows.append(
-                f"{about + _time(x.seconds):>10} {x.seconds / total:>7.1%} "
+                f"{about + _time(x.seconds):>10} {x.seconds / self.seconds:>7.1%} "
                 f"{x.backward / x.seconds if x.seconds else 0:>8.0%} "
                 f"{size(x.nbytes) if x.nbytes else '':>10}   {x.line}"
                 + f": {x.text}"
                 * bool(x.text)
             )
+        beside = self.seconds - sum(x.seconds for x in self.lines)
+        rows.append(f"{_time(beside):>10} {beside / self.seconds:>7.1%} {'':>19}   {BESIDE}")
         return "\n".join([*rows, "", *shown(self.buffers)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         head, *rest = str(self).partition("\n\n")[0].split("\n")
-        total = sum(x.seconds for x in self.parts) or 1.0
-        parts = [
-            (x.name, (_time(x.seconds), x.seconds / total), x.threads, f"{x.waiting:.0%}")
+        whole = self.seconds
+        parts: list[tuple[object, ...]] = [
+            (x.name, (_time(x.seconds), x.seconds / whole), x.threads, f"{x.waiting:.0%}")
             for x in self.parts
         ]
-        total = sum(x.seconds for x in self.lines) or 1.0
+        parts.append((REST, (_time(self.rest), max(self.rest, 0.0) / whole), "", ""))
         lines = [
-            (x.line, x.text, ("~" * x.estimated + _time(x.seconds), x.seconds / total))
+            (x.line, x.text, ("~" * x.estimated + _time(x.seconds), x.seconds / whole))
             + ((_time(x.backward), 0.0), (size(x.nbytes) if x.nbytes else "", 0.0))
             for x in self.lines
         ]
+        beside = whole - sum(x.seconds for x in self.lines)
+        about = _time(beside), max(beside, 0.0) / whole
+        lines.append(("", BESIDE, about, ("", 0.0), ("", 0.0)))
         held = sum(x.nbytes for x in self.buffers) or 1
         buffers = [
             (x.name, (size(x.nbytes), x.nbytes / held), f"{x.line}: {x.text}" if x.line else "")
@@ -279,6 +291,8 @@ def _named(src: Source) -> tuple[str, str]:
 
 
 def _time(seconds: float) -> str:
+    if seconds < 0:
+        return f"-{_time(-seconds)}"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"

@@ -30,7 +30,7 @@ class Repetition(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        head = f"{self.src}: `{self.src.text}`"
+        head = self.src.quoted
         if self.is_loop:
             return f"{head} is a loop of the tape, of up to {self.rounds} rounds"
         return f"{head} was unrolled: the tape has its lines {self.rounds} times. {self.why}"

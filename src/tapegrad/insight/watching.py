@@ -87,7 +87,7 @@ class Finding:
 
     def __str__(self) -> str:
         what = "a cotangent" if self.is_cotangent else "a value"
-        where = f" at {self.src}: `{self.src.text}`" if self.src is not None else ""
+        where = f" at {self.src.quoted}" if self.src is not None else ""
         inside = f" in a derivative's rule ({self.call.reason})" if self.read else ""
         name = self.call.primitive.name
         rows = [f"{name}{inside} gave {what}, {_summary(self.value)}{where}"]

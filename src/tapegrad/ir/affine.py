@@ -121,6 +121,11 @@ class Affine:
         return min(least.const, self.range[1])
 
     @property
+    def alone(self) -> Affine | None:
+        """This number, if it has another value for each value of one part; otherwise None."""
+        return self if len(self.terms) == 1 else None
+
+    @property
     def index(self) -> Any:
         """The loop index or other part, if this number is just that part; otherwise None."""
         if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:

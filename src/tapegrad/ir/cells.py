@@ -110,6 +110,6 @@ class Share:
     start: Affine = field(default_factory=Affine)
 
 
-# For each axis the only thing that an access's position along it depends on: a loop index, or the
+# For each axis the position of an access along it, if that depends on one loop index only; or the
 # share of a chunk. None if it depends on more, or on nothing.
-Along = tuple[Index | Share | None, ...]
+Along = tuple[Affine | Share | None, ...]

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tapegrad.ir.affine import Affine, Index
+from tapegrad.ir.affine import Affine
 from tapegrad.ir.cells import Along, At, Cell, Indirect, Share
 
 
@@ -100,8 +100,8 @@ class Panel:
         `axes` are the dimensions of the product (ROWS, COLUMNS, TERMS) that this panel's rows and
         columns stand for, and `share` is the part of the product that a chunk computes.
         """
-        found: list[Index | Share | None] = [
-            k.index if isinstance(k, Affine) else None for k in self.at
+        found: list[Affine | Share | None] = [
+            k.alone if isinstance(k, Affine) else None for k in self.at
         ]
         for mine, axis in zip((self.rows, self.columns), axes, strict=True):
             for a in mine:

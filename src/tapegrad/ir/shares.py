@@ -23,12 +23,15 @@ def rows_of(steps: Sequence[Step]) -> dict[Index, int]:
     return rows
 
 
-def is_one_share(along: Iterable[Index | Share | None], rows: Mapping[Index, int]) -> bool:
-    """Whether all these accesses along an axis stay within one part of it for each chunk."""
-    parts: set[tuple[int, int, Affine] | None] = set()
+def is_one_share(along: Iterable[Affine | Share | None], rows: Mapping[Index, int]) -> bool:
+    """Whether all these accesses along an axis stay within one part of it for each chunk:
+    y[i + 5], y[i + 5], but not y[i + 5], y[i]."""
+    parts: set[tuple[int, int, int, Affine] | None] = set()
     for x in along:
         if isinstance(x, Share):
-            parts.add((x.size, x.joined, x.start))
+            parts.add((x.size, x.joined, 1, x.start))
+        elif x is not None and (term := x.terms[0])[0] in rows:
+            parts.add((rows[term[0]], 1, term[1], Affine((), x.const)))
         else:
-            parts.add(None if x is None or x not in rows else (rows[x], 1, Affine()))
+            parts.add(None)
     return len(parts) == 1 and None not in parts

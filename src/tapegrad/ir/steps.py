@@ -131,8 +131,8 @@ class Step:
         return self.accesses()
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
-        """The accesses, with the single loop index or share that the position along each axis
-        depends on.
+        """The accesses, with the position along each axis, if that depends on a single loop index
+        or share.
 
         Then other iterations of that loop touch other rows. An entry is None if the position
         depends on more, or on nothing. A cell that is added to counts as written, not as read.
@@ -140,7 +140,7 @@ class Step:
         for cell, at, writes in self.accesses():
             alone = None
             if at is not None:
-                alone = tuple([k.index if isinstance(k, Affine) else None for k in at])
+                alone = tuple([k.alone if isinstance(k, Affine) else None for k in at])
             yield cell, alone, writes
 
 

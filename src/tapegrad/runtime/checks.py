@@ -108,7 +108,7 @@ def _source_of(tape: Tape, at: int) -> str:
     output = tape.outputs[at]
     for call in tape.calls:
         if output in call.outs and call.src:
-            return f" ({call.src}: `{call.src.text}`)"
+            return f" ({call.src.quoted})"
     return ""
 
 

@@ -194,7 +194,7 @@ class Runs:
 
     def _too_many(self, traced: Traced) -> TraceError:
         guard = traced.tape.guards[-1]
-        at = f" ({guard.src}: `{guard.src.text}`)" if guard.src else ""
+        at = f" ({guard.src.quoted})" if guard.src else ""
         return TraceError(
             f"{self.label}: rows take more than {MAX_PATHS} paths through it{at}. Compute with "
             "arrays where it takes a number for a plain one, or choose by np.where"

@@ -175,7 +175,10 @@ class Tier:
         if self.event == "loads":
             return Event("cache", f"{self._shown()} was found compiled", told)
         parts = ", ".join(f"{part} {1000 * x:.0f} ms" for part, x in times.items() if part != "all")
-        kernels = f"{self.kernels} kernel{'s' * (self.kernels != 1)}"
+        count = len(executable.kernels)
+        kernels = f"{count} kernel{'s' * (count != 1)}"
+        if self.kernels != count:  # others were compiled for another tape, or are alike
+            kernels += f", of which {self.kernels} {'were' if self.kernels != 1 else 'was'} new"
         text = f"{self._shown()} was compiled: {parts}; {kernels}"
         return Event("compile", text, {**told, "seconds": times.get("all", 0.0)})
 

@@ -55,6 +55,11 @@ BLOCK = 8  # rows or columns: products are computed in blocks of registers
 PRODUCTS_IN_GRAIN = 2
 TOGETHER, LONGEST = 12, 200  # adjacent steps in one parallel loop, and their statements
 LINES = 128  # bytes: cores that write closer to each other than this wait for each other
+# What keeps rounds of a loop from running at the same time: ...
+CALLS = "calls"  # ... calls of libraries, the place of the largest element so far
+PLACES = "places"  # ... writing to places that others use
+GOES_ON = "goes on"  # ... reading what a round before has folded
+ADDS = "adds"  # ... folding into places that the values of an index array say
 
 Homes = Mapping[Cell, Collection[int]]  # the top-level steps that use a cell
 Use = tuple[Along | None, bool, Step]  # the index of a use, whether it writes, and the step
@@ -68,7 +73,7 @@ def parallelise(plan: Plan, room: float = math.inf) -> Plan:
     for number, facts in enumerate(known):
         for cell in facts.cells:
             homes.setdefault(cell, set()).add(number)
-    alone = [_cut_alone(step, homes, room) for step in plan.steps]
+    alone = [cut_alone(step, homes, room) for step in plan.steps]
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
@@ -107,7 +112,7 @@ def _facts(step: Step) -> Facts:
         {cell for cell, writes in uses if writes},
         any(isinstance(s, Gemm) for s in leaves(step)),
         code_size(step),
-        _grains(step) if isinstance(step, (Loop, Gemm)) else 0.0,
+        grains_of(step) if isinstance(step, (Loop, Gemm)) else 0.0,
     )
 
 
@@ -131,7 +136,7 @@ class Together(NamedTuple):
     after: Sequence[Step] = ()
 
 
-def _cut_alone(step: Step, homes: Homes, room: float) -> Parts | None:
+def cut_alone(step: Step, homes: Homes, room: float) -> Parts | None:
     if isinstance(step, Gemm):
         return _cut_product(step)
     if not isinstance(step, Loop):
@@ -219,10 +224,9 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
     iterations share more than folds."""
     chunk = Index(chunks)
     shares = [step.in_chunk(chunk, size) for step, size in zip(steps, sizes, strict=True)]
-    found = _roles(shares, homes)
-    if found is None:
+    private, folded, bound = roles(shares, homes)
+    if bound:
         return None
-    private, folded = found
     here = (Affine.of(chunk),)
     moves: dict[Cell, Cell] = {}  # the cells that are replaced by each chunk's own
     before: list[Step] = []
@@ -283,7 +287,7 @@ def _sizes(steps: Sequence[Step], grains: float) -> tuple[list[int], int] | None
     return (sizes, chunks) if even else None
 
 
-def _grains(step: Step) -> float:
+def grains_of(step: Step) -> float:
     if isinstance(step, Gemm):
         return work(step) * PRODUCTS_IN_GRAIN / GRAIN
     assert isinstance(step, Loop)
@@ -302,7 +306,7 @@ def _rows(step: Step) -> tuple[int, int]:
 def _chunks(loop: Loop) -> tuple[int, int]:
     """The number of rows of a chunk, and the number of chunks. This is a power of two if that comes
     out even, so that 2, 4 and 8 cores get equal shares."""
-    grains = _grains(loop)
+    grains = grains_of(loop)
     if grains < 2:
         return 0, 0
     wanted = min(MAX_CHUNKS, 1 << round(math.log2(grains)))
@@ -324,7 +328,7 @@ def _cut_product(step: Gemm) -> Parts | None:
     counts = [rows if sides[ROWS] >= sides[COLUMNS] else 0, columns, sums]
     if step.y.ways is not None:  # windows aren't cut: each chunk copies panels of all
         counts = [sides[ROWS] // LEAST_ROWS, 0, 0]
-    counts = [min(MAX_CHUNKS, int(_grains(step)), count) for count in counts]
+    counts = [min(MAX_CHUNKS, int(grains_of(step)), count) for count in counts]
     if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # whose sums would be cut
         counts[TERMS] = 0
     most = max(counts)
@@ -368,37 +372,55 @@ def _share_of(extent: int, chunks: int) -> int:
 # ---- what iterations share
 
 
-def _roles(steps: Sequence[Step], homes: Homes) -> tuple[list[Cell], dict[Cell, Fold]] | None:
-    """The cells in memory that are private to each chunk, and those into which the chunks fold,
-    with the fold. None if they share memory in another way."""
+class Bound(NamedTuple):
+    """What keeps chunks from running at the same time: a step, and what it does."""
+
+    why: str
+    step: Step
+
+
+class Roles(NamedTuple):
+    """The cells in memory that are private to each chunk, those into which the chunks fold, with
+    the fold, and what chunks share besides."""
+
+    private: list[Cell]
+    folded: dict[Cell, Fold]
+    bound: list[Bound]
+
+
+def roles(steps: Sequence[Step], homes: Homes) -> Roles:
+    """What cells are to steps that are divided into chunks."""
     rows = rows_of(steps)
     uses: dict[Cell, list[Use]] = {}
+    found = Roles([], {}, [])
     for step in walk(steps):
-        if isinstance(step, Loop):
+        if isinstance(step, (Compute, Gemm)):
+            for cell, along, writes in step.indices():
+                uses.setdefault(cell, []).append((along, writes, step))
+        elif not isinstance(step, Loop):
+            found.bound.append(Bound(CALLS, step))
+    written = {c.root for c, own in uses.items() if any(writes for _, writes, _ in own)}
+    for cell, own in uses.items():
+        if cell.alias is not None and cell.root in written:
+            found.bound.append(Bound(PLACES, own[0][2]))
             continue
-        if not isinstance(step, (Compute, Gemm)):
-            return None
-        for cell, along, writes in step.indices():
-            uses.setdefault(cell, []).append((along, writes, step))
-    written = {c.root for c, found in uses.items() if any(writes for _, writes, _ in found)}
-    if any(cell.alias is not None and cell.root in written for cell in uses):
-        return None  # one memory in two shapes
-    private, folded = [], {}
-    for cell, found in uses.items():
-        if not any(writes for _, writes, _ in found) or _is_own_row(cell, found, rows):
+        writers = [step for _, writes, step in own if writes]
+        if not writers or _is_own_row(cell, own, rows):
             continue
-        if cell.role == "temporary" and len(homes[cell]) == 1 and _starts(found):
+        if cell.role == "temporary" and len(homes[cell]) == 1 and _starts(own):
             if not cell.in_register:
-                private.append(cell)
+                found.private.append(cell)
             continue
-        combines = {step.folds for _, writes, step in found if writes}
-        if len(combines) > 1 or not all(writes for _, writes, _ in found):
-            return None
-        (combine,) = combines
-        if combine is None or combine.ordered:
-            return None
-        folded[cell] = combine
-    return private, folded
+        folding = [step for step in writers if step.folds is not None]
+        combine = folding[0].folds if folding else None
+        alike = combine is not None and all(w and x.folds == combine for _, w, x in own)
+        if combine is not None and alike and not combine.ordered:
+            found.folded[cell] = combine
+        elif combine is not None and not cell.left:
+            found.bound.append(Bound(GOES_ON, folding[0]))
+        else:
+            found.bound.append(Bound(ADDS if alike else PLACES, writers[0]))
+    return found
 
 
 def _is_own_row(cell: Cell, uses: list[Use], rows: Mapping[Index, int]) -> bool:

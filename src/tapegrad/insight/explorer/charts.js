@@ -70,20 +70,22 @@ function byFile(lines) {  // model.py:3, 5
 }
 
 function drawSpeed() {
-  const { parts, bandwidth, peak, nbytes, flops, seconds } = data.speed, total = parts.reduce((a, x) => a + x.seconds, 0) || 1;
+  const { parts, rest, bandwidth, peak, nbytes, flops, seconds } = data.speed;
   const table = document.querySelector("#speed .parts").appendChild(make("table"));
   const head = table.appendChild(make("tr"));
   for (const [text, cls] of [["Part"], ["Time", "right"], ["Share", "right"], [""], ["Threads", "right"], ["Operations", "right"], ["Bytes", "right"], ["Lines"]]) head.append(make("th", cls, text));
   for (const { name, seconds: s, lines, flops: f, nbytes: b, threads, waiting } of parts) {
     const row = table.appendChild(make("tr"));
-    for (const [text, cls] of [[name], [time(s), "right"], [percent(s / total), "right"]]) row.append(make("td", cls, text));
+    for (const [text, cls] of [[name], [time(s), "right"], [percent(s / seconds), "right"]]) row.append(make("td", cls, text));
     const bar = row.appendChild(make("td")).appendChild(make("div", "bar"));
-    bar.style.width = `${160 * s / total}px`;
+    bar.style.width = `${160 * s / seconds}px`;
     row.append(make("td", "right", threads > 1 ? `${threads}, ${percent(waiting)} waiting` : ""), make("td", "right", f ? amount(f, "") : ""), make("td", "right", b ? amount(b, "B") : ""), make("td", "", byFile(lines)));
     const own = lines.map((x) => data.program.findIndex((y) => y[0] === x && y[1])).filter((x) => x >= 0);
     row.onmouseenter = () => { links.nearAt = null; links.near = { line: new Set(own), call: new Set(), step: new Set(), row: new Set(), kernel: new Set() }; changed(); };
     row.onmouseleave = () => near(null) || (links.near = null, changed());
   }
+  const last = table.appendChild(make("tr", "rest"));
+  for (const [text, cls] of [[rest[0]], [time(rest[1]), "right"], [percent(rest[1] / seconds), "right"], [""], [""], [""], [""], [""]]) last.append(make("td", cls, text));
   const points = parts.filter((x) => x.flops && x.nbytes && x.seconds).map((x) => [x.name, x.flops / x.nbytes, x.flops / x.seconds]);
   if (flops && nbytes) points.push(["the call", flops / nbytes, flops / seconds]);
   const W = 1000, H = 380, L = 90, B = 44, knee = peak / bandwidth;

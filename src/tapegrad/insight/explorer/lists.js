@@ -7,14 +7,14 @@ const make = (tag, cls, text) => {
   if (text !== undefined) el.textContent = text;
   return el;
 };
-const time = (s) => s >= 1 ? `${s.toPrecision(3)} s` : s >= 1e-3 ? `${(s * 1e3).toPrecision(3)} ms`
+const time = (s) => s < 0 ? `−${time(-s)}` : s >= 1 ? `${s.toPrecision(3)} s` : s >= 1e-3 ? `${(s * 1e3).toPrecision(3)} ms`
   : s >= 1e-6 ? `${(s * 1e6).toPrecision(3)} µs` : `${(s * 1e9).toFixed(0)} ns`;
 const amount = (x, unit) => {
   for (const [name, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]])
     if (x >= size) return `${(x / size).toPrecision(3)} ${name}${unit}`;
   return `${Math.round(x)} ${unit}`.trim();
 };
-const percent = (x) => x >= 0.1 ? `${Math.round(100 * x)}%` : `${+(100 * x).toPrecision(2)}%`;
+const percent = (x) => Math.abs(x) >= 0.1 ? `${Math.round(100 * x)}%` : `${+(100 * x).toPrecision(2)}%`;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // ---- text of tapes, plans and sources, in colours

@@ -22,7 +22,7 @@ from tapegrad.insight.explorer.machine import Listing, listings
 from tapegrad.insight.explorer.passes import Stage, compared, seen
 from tapegrad.insight.explorer.program import Shown, colours, program
 from tapegrad.insight.measuring import PLAYED
-from tapegrad.insight.profiling import Profile
+from tapegrad.insight.profiling import REST, Profile
 from tapegrad.ir.memory import live_bytes
 from tapegrad.ir.tape import Guard, Tape
 from tapegrad.pipeline import at_its_best, schedule
@@ -200,6 +200,7 @@ def _speed(profile: Profile) -> dict[str, Any]:
         "bandwidth": profile.bandwidth,
         "peak": profile.peak,
         "parts": parts,
+        "rest": [REST, profile.rest],
     }
 
 

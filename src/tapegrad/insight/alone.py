@@ -1,0 +1,170 @@
+"""Why cores don't share a kernel: each cause, with the line of the program that has it, and what to
+do about it.
+
+np.add.at(mesh, cell, x)     -->     rounds may add to the same place; a product with a matrix of
+                                     ones and zeros adds up what cores find apart
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tapegrad.core.values import Source
+from tapegrad.ir.affine import Index
+from tapegrad.ir.cells import Cell
+from tapegrad.ir.plan import Recurrence, leaves
+from tapegrad.ir.steps import ArgUpdate, Gemm, Loop, Routine, Step
+from tapegrad.schedule.cost import each, moved, work_once
+from tapegrad.schedule.parallelise import (
+    ADDS,
+    CALLS,
+    GOES_ON,
+    GRAIN,
+    PLACES,
+    Homes,
+    cut_alone,
+    grains_of,
+    roles,
+)
+
+LITTLE, LIBRARY, ROUNDS, BEST = "little", "library", "rounds", "best"
+SHORT, NARROW, ROOM = "short", "narrow", "room"
+
+
+class Cause(NamedTuple):
+    """One cause: what it is, at which line, and of what (a fold, a library's routine)."""
+
+    kind: str
+    src: Source | None
+    what: str = ""
+
+    def __str__(self) -> str:
+        return self._filled(0)
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        return self._filled(1)
+
+    def _filled(self, place: int) -> str:
+        word = WORDS.get(self.what, self.what)
+        return SAID[self.kind][place].format(what=self.what, word=word)
+
+
+# What each is, and what to do about it. docs/doing.md explains them.
+SAID = {
+    LITTLE: ("there is too little to do", ""),
+    LIBRARY: (
+        "{what} runs in a library",
+        "Its threads, if it has some, are its own",
+    ),
+    ROUNDS: (
+        "the rounds of a loop go on from each other",
+        "Cores share a sum, or one call of NumPy for all rounds, where that says the same",
+    ),
+    GOES_ON: (
+        "each round goes on from the last one's running {word}",
+        "One for each row of a matrix, along its rows, is shared; so is np.{what}, where only the "
+        "last is needed",
+    ),
+    BEST: (
+        "each round goes on from the last one's {what}",
+        "One for each row of a matrix is shared; so is np.{word}, without the place",
+    ),
+    ADDS: (
+        "rounds may add to the same place, as np.add.at does",
+        "Where the places are few, a product with a matrix of ones and zeros is shared; so is a "
+        "slice instead of the index array",
+    ),
+    PLACES: (
+        "a round uses elements that another one writes",
+        "Rounds that write to an array which the loop doesn't read, each its own row, are shared",
+    ),
+    SHORT: (
+        "no loop of it is long enough",
+        "The longest axis as the first one, or one call for several arrays, is shared",
+    ),
+    NARROW: (
+        "the product has few rows and columns",
+        "Products of several vectors at once, as one of matrices, are shared",
+    ),
+    ROOM: (
+        "each core would need an array of its own, for which there is no room",
+        "Fewer temporary arrays in a row leave room",
+    ),
+}
+
+
+WORDS = {"prod": "product", "max": "maximum", "min": "minimum", "argmax": "max", "argmin": "min"}
+
+
+def causes(steps: Sequence[Step], homes: Homes) -> list[Cause]:
+    """Why one core runs a kernel, each cause once, that of the most work first. `homes` are the
+    numbers of the plan's steps that use a cell."""
+    works = {id(step): work_of(step) for step in steps}
+    found = []
+    for step in sorted(steps, key=lambda x: -works[id(x)]):
+        found += [
+            Cause(LIBRARY, x.src, x.primitive.name) for x in leaves(step) if isinstance(x, Routine)
+        ]
+        if _grains(step) >= 2:
+            found += _of_step(step, homes)
+    if not found:
+        little = math.fsum(works.values()) < 2 * GRAIN
+        found.append(Cause(LITTLE if little else SHORT, None))
+    return list(dict.fromkeys(found))
+
+
+def work_of(step: Step) -> float:
+    """What a step is expected to take, in additions."""
+    return float(sum(n * (work_once(x) + moved(x)) for x, n in each(step)))
+
+
+def _grains(step: Step) -> float:
+    """How many times the work that makes a chunk worthwhile a step takes."""
+    return grains_of(step) if isinstance(step, (Loop, Gemm)) else work_of(step) / GRAIN
+
+
+def _of_step(step: Step, homes: Homes) -> list[Cause]:
+    """Those of a step that is long enough to be shared."""
+    if isinstance(step, Recurrence):
+        return [Cause(ROUNDS, step.src)]
+    if isinstance(step, Gemm):
+        return [Cause(NARROW, step.src)]
+    if not isinstance(step, Loop):
+        return []
+    inside = leaves(step)
+    if step.index.limit is not None or step.index.extent < 2:
+        return [Cause(SHORT, _source(inside))]
+    half = step.in_chunk(Index(2), math.ceil(step.index.extent / 2))
+    found = []
+    for why, at in roles([half], homes).bound:
+        if why != CALLS:  # these are told as what they are
+            found.append(Cause(why, at.src or _source(inside), _fold(at)))
+        elif isinstance(at, ArgUpdate):
+            found.append(Cause(BEST, at.src, "argmax" if at.better[0] == ">" else "argmin"))
+    if not found and not any(isinstance(x, Routine) for x in inside):
+        fits = cut_alone(step, homes, math.inf) is not None
+        found.append(Cause(ROOM if fits else SHORT, _source(inside)))
+    return found
+
+
+def _fold(step: Step) -> str:
+    """The name of what a step folds, as NumPy has it."""
+    name = step.folds.name if step.folds is not None else ""
+    return {"add": "sum"}.get(name, name)
+
+
+def _source(steps: Sequence[Step]) -> Source | None:
+    return next((x.src for x in steps if x.src is not None), None)
+
+
+def homes_of(steps: Sequence[Step]) -> dict[Cell, set[int]]:
+    """The numbers of the steps that use a cell."""
+    homes: dict[Cell, set[int]] = {}
+    for number, step in enumerate(steps):
+        for cell, _, _ in step.accesses():
+            homes.setdefault(cell.root, set()).add(number)
+    return homes
