@@ -174,7 +174,7 @@ def _ranges(numbers: Sequence[int]) -> list[str]:
             found[-1].append(n)
         else:
             found.append([n])
-    texts = [[f"{x[0]} to {x[-1]}"] if len(x) >= MANY else map(str, x) for x in found]
+    texts = [[f"{x[0]} to {x[-1]}"] if len(x) > 2 else map(str, x) for x in found]
     return [*chain.from_iterable(texts)]
 
 
