@@ -125,7 +125,7 @@ def no_trace_under_way():
 def own_answers(request):
     """What a test declares to answer functions of libraries is gone after it."""
     from tapegrad.observe.answers import answers
-    from tapegrad.tracing.rules import adopting
+    from tapegrad.tracing.rules import library_rules
 
     here = request.module.__name__
     answers.look_for_modules()
@@ -134,10 +134,10 @@ def own_answers(request):
     for at, row in [*answers._rows.items()]:
         if at in before:
             answers._rows[at] = before[at]
-        elif isinstance(row.by, adopting.Adopted) or row.by.__module__ in ("document", here):
+        elif isinstance(row.by, library_rules.Adopted) or row.by.__module__ in ("document", here):
             del answers._rows[at]
     answers._declared.append(None)
-    adopting._adopted.clear()
+    library_rules._adopted.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -311,7 +311,7 @@ def trace(
     from tapegrad.core.trees import array_leaves
     from tapegrad.runtime.traced import traced as made
     from tapegrad.runtime.variant import own
-    from tapegrad.tracing.rules.adopting import as_primitives
+    from tapegrad.tracing.rules.library_rules import as_primitives
 
     with as_primitives(primitives):
         traced = made(Request(f, args, kwargs).check("trace"), lambda found: found)
@@ -463,7 +463,7 @@ def stop_gradient(x: T) -> T:
     -------
     The same structure with the same values; arrays are new ones.
     """
-    from tapegrad.tracing.branches.recomputed import stopped
+    from tapegrad.tracing.branches.checkpoint import stopped
 
     found: T = stopped(x)
     return found

@@ -106,7 +106,7 @@ def range(*numbers: Any) -> Any:
     found = builtins.range(*numbers)
     if current_trace() is None:
         return found
-    from tapegrad.tracing.statements.counted import Counted
+    from tapegrad.tracing.statements.for_statement import Counted
 
     return Counted(found)
 
@@ -295,7 +295,7 @@ def checkpoint(f: Callable[..., T] | None = None, *, keep: str | Sequence[str] =
 
     @functools.wraps(f)
     def checkpointed(*args: Any, **kwargs: Any) -> T:
-        from tapegrad.tracing.branches.recomputed import checkpoint as run
+        from tapegrad.tracing.branches.checkpoint import checkpoint as run
 
         found: T = run(called(f), args, kwargs, names)
         return found
@@ -329,7 +329,7 @@ def checkpoint_name(x: T, name: str) -> T:
     ------
     ArgumentError : the name isn't a string.
     """
-    from tapegrad.tracing.branches.recomputed import named
+    from tapegrad.tracing.branches.checkpoint import named
 
     if not isinstance(name, str):
         raise ArgumentError(f"checkpoint_name: a name is a string, not {name!r}")

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy
 
-from tapegrad.tracing.frontend.numpy import answering
+from tapegrad.tracing.frontend.numpy import undispatched
 from tapegrad.tracing.frontend.shapes.making import from_contents
 from tapegrad.tracing.recording.trace import current_trace, opened
 
@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
 
 def _in_a_trace(name: str) -> Callable[..., Any]:
     """NumPy's function of this name; while a function is traced, ours."""
-    numpys, ours = getattr(numpy, name), answering.MAKERS[name]
+    numpys, ours = getattr(numpy, name), undispatched.MAKERS[name]
 
     @functools.wraps(numpys)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ def _in_a_trace(name: str) -> Callable[..., Any]:
     return made
 
 
-globals().update({name: _in_a_trace(name) for name in answering.MAKERS})
+globals().update({name: _in_a_trace(name) for name in undispatched.MAKERS})
 _array = _in_a_trace("array")
 
 

@@ -192,8 +192,8 @@ def list_primitives() -> list[PrimitiveInfo]:
 
 def _redefined(f: Any, asked: str) -> Any:
     """The primitive that is given rules. What was derived with old ones is out of date."""
-    from tapegrad.tracing.rules.adopting import adopted
     from tapegrad.tracing.rules.custom import CustomPrimitive
+    from tapegrad.tracing.rules.library_rules import adopted
 
     found = f if isinstance(f, CustomPrimitive) else adopted(f, asked)
     if found.traced:

@@ -21,8 +21,9 @@ import tapegrad
 from tapegrad import grad, trace
 from tapegrad.errors import LeakedTracerError, UnsupportedError
 from tapegrad.tracing.frontend.indexing import indexing
-from tapegrad.tracing.frontend.numpy import known
-from tapegrad.tracing.operators import again, weak
+from tapegrad.tracing.frontend.numpy import ufunc_cache
+from tapegrad.tracing.operators import inline_cache
+from tapegrad.tracing.operators import python as of_python
 from tapegrad.tracing.tracers import elements
 
 
@@ -30,20 +31,20 @@ from tapegrad.tracing.tracers import elements
 def the_long_way() -> Iterator[None]:
     """Nothing is remembered of earlier calls."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(again, "_applied", lambda *_: None)
-        patch.setattr(again, "_applied_alone", lambda *_: None)
+        patch.setattr(inline_cache, "_applied", lambda *_: None)
+        patch.setattr(inline_cache, "_applied_alone", lambda *_: None)
         patch.setattr(indexing, "part", operator.call)
         patch.setattr(elements, "_read", lambda *_: None)
         patch.setattr(elements, "_written", lambda *_: False)
-        patch.setattr(known, "again", lambda *_: None)
-        patch.setattr(weak, "_OF_FLOATS", {})
+        patch.setattr(ufunc_cache, "again", lambda *_: None)
+        patch.setattr(of_python, "_OF_FLOATS", {})
         yield
 
 
 def counted(f: Callable[..., Any], *args: Any) -> tuple[Any, Any, int]:
     """What a function's trace gives, and how many of its operators went the quick way."""
     quick = 0
-    applied = again._applied
+    applied = inline_cache._applied
 
     def counting(*given: Any) -> Any:
         nonlocal quick
@@ -52,7 +53,7 @@ def counted(f: Callable[..., Any], *args: Any) -> tuple[Any, Any, int]:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(again, "_applied", counting)
+        patch.setattr(inline_cache, "_applied", counting)
         out, tape = trace(f, *args)
     return out, tape, quick
 
@@ -376,7 +377,7 @@ def test_an_interrupt_leaves_nothing_half_made():
         events = iter(range(1, k + 1))
 
         def strike(frame, what, _, k=k, events=events):
-            if frame.f_code.co_filename == again.__file__ and next(events) == k:
+            if frame.f_code.co_filename == inline_cache.__file__ and next(events) == k:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 

@@ -20,7 +20,7 @@ from tests.primitives import samples
 
 from tapegrad import grad, jit
 from tapegrad.errors import TapegradError, UnsupportedError
-from tapegrad.tracing.frontend.calling import borrowing
+from tapegrad.tracing.frontend.calling import library_code
 from tapegrad.tracing.frontend.numpy import ufuncs
 from tapegrad.tracing.frontend.numpy.functions import followed
 from tapegrad.tracing.frontend.operands.declaring import FUNCTIONS, METHODS
@@ -275,8 +275,8 @@ def test_what_such_code_refuses_is_told_with_the_users_line():
 
 
 def test_without_python_code_there_is_nothing_to_borrow():
-    assert borrowing.implementation_of(np.concatenate) is None
-    assert borrowing.implementation_of(len) is None
+    assert library_code.implementation_of(np.concatenate) is None
+    assert library_code.implementation_of(len) is None
     with pytest.raises(UnsupportedError, match=r"np.save has no derivative rule"):
         jit(lambda x: np.save("none", x))(Y)
 
@@ -285,9 +285,9 @@ def test_without_python_code_there_is_nothing_to_borrow():
 @pytest.mark.parametrize("name", ["asanyarray", "asarray", "array", "zeros"])
 def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
     """As a later one may: what isn't known makes a plain array, and that holds nothing traced."""
-    monkeypatch.delitem(borrowing._OURS, getattr(np, name))
-    monkeypatch.setattr(borrowing, "_made", {})
-    borrowing.module.cache_clear()
+    monkeypatch.delitem(library_code._OURS, getattr(np, name))
+    monkeypatch.setattr(library_code, "_made", {})
+    library_code.module.cache_clear()
     refused = 0
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -297,7 +297,7 @@ def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
                 refused += isinstance(found, TapegradError)
                 assert not agreement.differs(wanted[k], found, False), CALLS[k]
     finally:
-        borrowing.module.cache_clear()
+        library_code.module.cache_clear()
     assert refused
 
 
@@ -377,7 +377,7 @@ def test_an_order_that_is_open_is_refused():
 
 def test_an_interrupt_leaves_no_function_half_made(monkeypatch):
     x = np.array([1.0, 2.0, 4.0, 1.0])
-    monkeypatch.setattr(borrowing, "_made", {})
+    monkeypatch.setattr(library_code, "_made", {})
     for k in range(1, 40):
         calls = iter(range(1, 1000))
 
@@ -395,7 +395,7 @@ def test_an_interrupt_leaves_no_function_half_made(monkeypatch):
             sys.setprofile(None)
         found = jit(lambda x: np.polydiv(x, x[:2])[0], compile="never")(x)
         np.testing.assert_allclose(found, np.polydiv(x, x[:2])[0])
-        borrowing._made.clear()
+        library_code._made.clear()
 
 
 # ---- no name without a test

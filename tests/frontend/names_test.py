@@ -26,8 +26,8 @@ from tapegrad.observe.activations.reconsidered import settled
 from tapegrad.observe.observer import Observer
 from tapegrad.tracing.frontend.indexing.flat import Flat
 from tapegrad.tracing.runs.run import trace_function
+from tapegrad.tracing.tracers.alternatives import declared
 from tapegrad.tracing.tracers.attributes import Flags
-from tapegrad.tracing.tracers.instead import declared
 from tapegrad.tracing.tracers.tracer import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "numpy.md"

@@ -150,7 +150,7 @@ def test_multiprocessing():
 PLACES = [
     ("observe/observer.py", "observed.__enter__"),
     ("tracing/runs/run.py", "trace_function"),
-    ("tracing/operators/again.py", "universal.<locals>.apply"),
+    ("tracing/operators/inline_cache.py", "universal.<locals>.apply"),
     ("observe/observer.py", "observed.__exit__"),
     ("observe/observer.py", "Observer.__exit__"),
     ("observe/guards/checked.py", "hold_now"),

@@ -14,7 +14,7 @@ from tests.loops.explicit_test import same
 from tapegrad import gradcheck, trace, value_and_grad
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.runtime import relatives
-from tapegrad.tracing.statements import turning
+from tapegrad.tracing.statements import while_statement
 
 by_rolled = pytest.mark.parametrize("program", ROLLED, ids=lambda program: program.name)
 by_kept = pytest.mark.parametrize("program", KEPT, ids=lambda program: program.name)
@@ -27,7 +27,7 @@ def argnums(args):
 def unrolled(program, args, monkeypatch):
     """Value and gradient of this call, its rounds each made."""
     with monkeypatch.context() as patch:
-        patch.setattr(turning, "_begin", lambda *args: None)
+        patch.setattr(while_statement, "_begin", lambda *args: None)
         relatives.forget()  # its tapes are its own, and have no guards of rounds
         again = lambda *args: program.function(*args)  # noqa: E731
         found = value_and_grad(again, argnums(args), compile="never")(*args)

@@ -21,15 +21,15 @@ CALLS = (  # needed by a first call
     "tapegrad.pipeline",
     "tapegrad.runtime.traced",
     "tapegrad.optimize.dce",
-    "tapegrad.tracing.runs.floating",
+    "tapegrad.tracing.runs.floating_errors",
     "tapegrad.tracing.outside.leaks",
     "tapegrad.tracing.frontend",
-    "tapegrad.tracing.statements.counted",
-    "tapegrad.tracing.statements.entered",
+    "tapegrad.tracing.statements.for_statement",
+    "tapegrad.tracing.statements.iterables",
 )
 BRANCHES = (  # needed by branches that are merged, and by loops that end by a test
     "tapegrad.tracing.branches.merging",
-    "tapegrad.tracing.statements.turning",
+    "tapegrad.tracing.statements.while_statement",
     "tapegrad.tracing.statements.plain_tests",
 )
 LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # needed by linear maps at a point

@@ -19,7 +19,7 @@ from tapegrad.dask.sums import Pairs, Share, together
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived
-from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.frontend.numpy.undispatched import has_traced
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
 

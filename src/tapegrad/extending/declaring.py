@@ -19,10 +19,10 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line, is_users
-from tapegrad.tracing.frontend.calling.accepting import accepted, error_of
-from tapegrad.tracing.frontend.calling.borrowing import is_instance
-from tapegrad.tracing.frontend.calling.kinds import with_numbers
-from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked, unmade
+from tapegrad.tracing.frontend.calling.library_code import is_instance
+from tapegrad.tracing.frontend.calling.result_kinds import with_numbers
+from tapegrad.tracing.frontend.calling.validation import accepted, error_of
+from tapegrad.tracing.frontend.numpy.undispatched import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.operands.parameters import (
     form_of,
     numbers_taken,
@@ -32,7 +32,7 @@ from tapegrad.tracing.frontend.operands.parameters import (
 )
 from tapegrad.tracing.recording.layout import overwritten, settle
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.runs.floating import watching_special
+from tapegrad.tracing.runs.floating_errors import watching_special
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,9 +15,9 @@ from tapegrad.observe.packages.callers import note_variables as note_variables
 from tapegrad.observe.program.source import asks_itself as asks_itself
 from tapegrad.observe.program.source import user_frames as user_frames
 from tapegrad.observe.values.texts import tell as tell
-from tapegrad.tracing.frontend.calling import borrowing as borrowing
-from tapegrad.tracing.frontend.calling.accepting import accepted as accepted
-from tapegrad.tracing.frontend.calling.accepting import error_of as error_of
+from tapegrad.tracing.frontend.calling import library_code as library_code
+from tapegrad.tracing.frontend.calling.validation import accepted as accepted
+from tapegrad.tracing.frontend.calling.validation import error_of as error_of
 from tapegrad.tracing.recording.trace import refusing as refusing
-from tapegrad.tracing.runs.floating import is_operand as is_operand
-from tapegrad.tracing.runs.floating import watched as watched
+from tapegrad.tracing.runs.floating_errors import is_operand as is_operand
+from tapegrad.tracing.runs.floating_errors import watched as watched

@@ -19,13 +19,13 @@ from tapegrad.primitives.control import CallTape as CallTape
 from tapegrad.primitives.control import Custom as Custom
 from tapegrad.primitives.control import ForeignCall as ForeignCall
 from tapegrad.primitives.loops import Loop as Loop
-from tapegrad.tracing.outside.holdings import Reached as Reached
+from tapegrad.tracing.outside.reached_state import Reached as Reached
 from tapegrad.tracing.recording.trace import Trace as Trace
 from tapegrad.tracing.recording.trace import current_trace as current_trace
 from tapegrad.tracing.recording.trace import innermost as innermost
 from tapegrad.tracing.recording.trace import traces_under_way as traces_under_way
-from tapegrad.tracing.runs.alike import are_alike as are_alike
-from tapegrad.tracing.runs.alike import marks_of as marks_of
+from tapegrad.tracing.runs.comparison import are_alike as are_alike
+from tapegrad.tracing.runs.comparison import marks_of as marks_of
 from tapegrad.tracing.runs.run import trace_function as trace_function
 from tapegrad.tracing.runs.traced import Traced as Traced
 from tapegrad.tracing.runs.traced import input_aval as input_aval

@@ -34,7 +34,7 @@ from tapegrad.runtime.transformations import (
     with_constants,
     with_loss,
 )
-from tapegrad.tracing.frontend.numpy.answering import stacked
+from tapegrad.tracing.frontend.numpy.undispatched import stacked
 from tapegrad.tracing.runs.traced import Traced, input_aval
 
 

@@ -44,7 +44,7 @@ from tapegrad.observe.guards.state import State
 from tapegrad.runtime.cache import place_of
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, own, written_as
-from tapegrad.tracing.draws.drawn import Changed, Taken
+from tapegrad.tracing.draws.recorded import Changed, Taken
 from tapegrad.tracing.memory.aliasing import check_places
 
 

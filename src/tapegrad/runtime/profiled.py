@@ -24,7 +24,7 @@ from tapegrad.insight.measuring import (
 from tapegrad.insight.profiling import Profile, profile_of
 from tapegrad.runtime.ahead import how
 from tapegrad.runtime.entry import Entry, Text, driver_namespace
-from tapegrad.tracing.draws.drawn import Taken
+from tapegrad.tracing.draws.recorded import Taken
 from tapegrad.tracing.runs.traced import plain_value
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from tapegrad.observe.sides.outside import Done
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
-from tapegrad.tracing.draws.drawn import Drawn, as_input
+from tapegrad.tracing.draws.recorded import Drawn, as_input
 from tapegrad.tracing.frontend.python.draws import Calls, holder_of_draws
 from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.recording.decisions import without_values

@@ -35,7 +35,7 @@ from tapegrad.runtime.directional import leaves_of
 from tapegrad.runtime.halves import kept_so, with_halves
 from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import Derivation, Jit, with_captured, with_loss
-from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.frontend.numpy.undispatched import has_traced
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.runs.traced import Traced, kept_as
 

@@ -15,9 +15,9 @@ from tapegrad.observe.observer import Observer, following
 from tapegrad.observe.packages.libraries import failed_in
 from tapegrad.pipeline import trace
 from tapegrad.tracing.memory.escaped import give_back
-from tapegrad.tracing.outside.found import without_found
-from tapegrad.tracing.outside.kept import let_be_plain
-from tapegrad.tracing.outside.lending import Choices, begin
+from tapegrad.tracing.outside.captured_writes import Choices, begin
+from tapegrad.tracing.outside.state_inputs import without_found
+from tapegrad.tracing.outside.stored import let_be_plain
 from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.runs.traced import Traced
 from tapegrad.tracing.tracers.tracer import Tracer

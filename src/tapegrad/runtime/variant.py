@@ -32,7 +32,7 @@ from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
 from tapegrad.runtime.playing import Playing
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.tracing.draws.drawn import Changed, Taken
+from tapegrad.tracing.draws.recorded import Changed, Taken
 from tapegrad.tracing.memory.aliasing import check_apart, check_places
 from tapegrad.tracing.runs.traced import Traced, plain_value
 

@@ -1,7 +1,7 @@
 """SciPy's own Python code, run on traced arrays.
 
 If a function of SciPy's is written in Python, with NumPy functions and other functions that are
-answered, its own code is the declaration (`tracing/frontend/calling/borrowing.py`). Where SciPy
+answered, its own code is the declaration (`tracing/frontend/calling/library_code.py`). Where SciPy
 queries the array namespace, it gets NumPy.
 """
 
@@ -23,7 +23,7 @@ from tapegrad.extending import (
     declare_method,
     unobserved,
 )
-from tapegrad.extending.runs import accepted, borrowing
+from tapegrad.extending.runs import accepted, library_code
 
 
 def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:
@@ -32,14 +32,14 @@ def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> N
     `decorated`: run its decorators too. `lists` names the parameters whose lists aren't arrays. A
     parameter that SciPy converts to a plain number is guarded.
     """
-    borrowing.know(_of_the_library())
+    library_code.know(_of_the_library())
     module = importlib.import_module(home)
     for name in names.split():
         original = getattr(module, name, None)  # older SciPy versions may lack it, or have it in C
         code = inspect.unwrap(original) if callable(original) else None
         if not isinstance(code, types.FunctionType):
             continue
-        own = borrowing.borrowed(original, original if decorated else code)
+        own = library_code.borrowed(original, original if decorated else code)
         answer = answering(own, original, f"{home}.{name}", lists=lists)
         declare(module, name, answer, when=any_traced)
 
@@ -51,7 +51,7 @@ def kernels(module: str, answers: dict[str, Any]) -> None:
         home = importlib.import_module(module)
     except ImportError:  # SciPy moved them: borrowed code then refuses tracers
         return
-    borrowing.know(
+    library_code.know(
         {
             getattr(home, name): _of_traced(getattr(home, name), answer)
             for name, answer in answers.items()
@@ -65,7 +65,7 @@ def borrow_classes(module: str, names: str) -> list[type]:
     their methods. Returns the classes that this version of SciPy has."""
     home = importlib.import_module(module)
     found = [getattr(home, name) for name in names.split() if hasattr(home, name)]
-    borrowing.know_classes(*[x for kind in found for x in kind.__mro__ if _is_theirs(x)])
+    library_code.know_classes(*[x for kind in found for x in kind.__mro__ if _is_theirs(x)])
     return found
 
 
@@ -80,13 +80,13 @@ def borrow_objects(home: str, names: str, methods: str = "__call__") -> None:
     runs these methods on objects of plain values that are passed traced arguments."""
     for kind in borrow_classes(home, names):
         shown = f"{home}.{kind.__name__}"
-        made = _accepting(kind, borrowing.borrowed(kind, kind), shown)
+        made = _accepting(kind, library_code.borrowed(kind, kind), shown)
         declare(importlib.import_module(home), kind.__name__, made, when=any_traced)
         for name in methods.split():
             original = getattr(kind, name, None)
             if not isinstance(original, types.FunctionType):
                 continue
-            own = borrowing.borrowed(original, original)
+            own = library_code.borrowed(original, original)
             answer = answering(own, original, f"{kind.__name__}.{name}", kind=kind)
             if name == "__call__":
                 declare_calls(kind, answer, when=any_traced)
@@ -110,7 +110,7 @@ def converting(module: str, names: str) -> None:
     """Declare that `float` leaves a traced number traced in the code of these functions."""
     home = importlib.import_module(module)
     found = [inspect.unwrap(getattr(home, name)) for name in names.split() if hasattr(home, name)]
-    borrowing.know_converting(*found)
+    library_code.know_converting(*found)
 
 
 def _of_traced(original: Any, answer: Any) -> Any:
@@ -128,7 +128,7 @@ def _of_the_library() -> dict[Any, Any]:
         library = importlib.import_module("scipy._lib._array_api")
     except ImportError:
         return found
-    numpys: Any = borrowing.module(np)
+    numpys: Any = library_code.module(np)
     answers = {
         "array_namespace": lambda *arrays: numpys,
         "_asarray": _asarray,
@@ -150,5 +150,5 @@ def _asarray(
     check_finite: bool = False,
     subok: bool = False,
 ) -> Any:
-    made = borrowing.module(np).array if copy else borrowing.module(np).asarray
+    made = library_code.module(np).array if copy else library_code.module(np).asarray
     return made(array, dtype=dtype)

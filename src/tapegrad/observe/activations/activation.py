@@ -85,7 +85,7 @@ class Activation(Follower):
         self.looping: Any = None
         self.resting = 0, 0  # and the offsets without callbacks: see `closed.py`
         # The loop of which it runs a round for all, the first part of its condition, and the tests
-        # that may be one: see `tracing.statements.turning`.
+        # that may be one: see `tracing.statements.while_statement`.
         self.turning: Any = None
         self.asked: Any = None
         self.tests: Any = None

@@ -82,13 +82,13 @@ class Notes(Uses):
         self.drawn: list[Any] = []
         self.ahead: dict[int, Any] = {}  # by the ids of bits: see `tracing.statements.streams`
         self.unseeded: dict[int, Any] = {}  # generators created without a seed, by id
-        # Inputs made of values that were found, by place: see `tracing.outside.found`.
+        # Inputs made of values that were found, by place: see `tracing.outside.state_inputs`.
         self.in_context: collections.Counter[Any] = collections.Counter()  # variables that it set
         self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
         self.again = False  # whether later calls repeat the run's effects
         self.waiting: Callable[[], None] | None = None  # makes the changes postponed to its end
         self.trace: Any = None  # the trace of the run
-        # The arrays that are lent to it: see `tracing.outside.lent`.
+        # The arrays that are lent to it: see `tracing.outside.captured_tracers`.
         self.lent: Any = None
         self.choices: Any = None
         self.clocks = Clocks()

@@ -53,7 +53,7 @@ class Dispatch:
     length: Handler  # make an input of the length of a list that the code appends to
     tail: Handler  # the same for its last items
     joined: Handler  # a recorder of the sum of a list and others
-    lend: Handler  # a captured array will be written to: see `tracing.outside.lent`
+    lend: Handler  # a captured array will be written to: see `tracing.outside.captured_tracers`
     lent: Handler  # the traced counterpart of a plain array, if it is lent
     last: Handler  # the same for one of the last items of a list
     open: Handler  # make inputs of the items of a list that is about to change
@@ -86,7 +86,7 @@ class Dispatch:
     asked: Handler  # the truth that is returned unguarded; None if it must be guarded
     tested: Handler  # a conditional jump tests a plain value
     exhausted: Handler  # the replacement of a function that exhausts its iterator; else None
-    # for lists whose length a call determines: see `frontend.python.appended`
+    # for lists whose length a call determines: see `frontend.python.appended_lists`
     varying: Handler  # the replacement of such a list; None if it must be a list
     look: Handler  # an instruction may be passed such a list
     ranged: Handler  # the same for a range with traced bounds

@@ -78,7 +78,7 @@ class Write:
     added: int = 0
     deletes: bool = False  # an item has been deleted
     # The items when all of them became inputs, which each call sets again: see
-    # `tracing.outside.found`.
+    # `tracing.outside.state_inputs`.
     opened: list[Any] | None = None
 
     @property

@@ -2,7 +2,7 @@
 
 An array that the function makes with NumPy from plain arrays alone, as in `u = u0.copy()`, stays
 plain: that costs nothing, and all code takes it. When a traced value is about to be written to it,
-it becomes a `MadeTracer` (`tracing/memory/made.py`), and so do its views: they are replaced
+it becomes a `MadeTracer` (`tracing/memory/created.py`), and so do its views: they are replaced
 wherever they are held (`holders.py`). An array that isn't proven to be the run's own stays plain.
 """
 

@@ -94,7 +94,7 @@ class Sides:
     flow: Flow
     both: set[int] = field(default_factory=set)  # tests with both outcomes in one run
     apart: set[int] = field(default_factory=set)  # tests whose sides aren't merged
-    unmixed: set[int] = field(default_factory=set)  # tests that make no `tracing.tracers.either`
+    unmixed: set[int] = field(default_factory=set)  # tests that make no union of number types
     unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are unrolled
     # `(statement, around, most)`: the `for` statement is unrolled if the loop around it makes at
     # most `most` rounds; and each loop's last trip count.
@@ -111,7 +111,7 @@ class Sides:
     )  # `for` statements over lists whose length is guarded
     listed: set[int] = field(default_factory=set)  # `for` statements that grow Python lists
     turning: set[int] = field(default_factory=set)  # plain tests by which long loops are left
-    streams: set[Any] = field(default_factory=set)  # how loops draw: `tracing.statements.drawing`
+    streams: set[Any] = field(default_factory=set)  # how loops draw: `round_draws.py`
     exits: Exits = field(init=False)
     # Facts about the numbers in sides, by test and outcome: `tracing.branches.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)

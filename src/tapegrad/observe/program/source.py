@@ -31,7 +31,7 @@ TAPEGRAD, SCIPY = _OWN[0], _OWN[2]
 _CLASSES = tuple([os.path.join(_OWN[1], name, "") for name in ("polynomial", "matrixlib", "ma")])
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 # Files of tapegrad's that count as the user's program; `WRITTEN_OUT` counts as Python's library.
-WRITTEN_OUT = os.path.join(_OWN[0], "tracing", "frontend", "python", "written_out.py")
+WRITTEN_OUT = os.path.join(_OWN[0], "tracing", "frontend", "python", "in_python.py")
 _COPYING = os.path.join(_OWN[0], "nn", "copying.py")
 _PROGRAMS = (os.path.join(_OWN[0], "autograd", ""), WRITTEN_OUT, _COPYING)
 _MACHINERY = tuple([_PROGRAMS[0] + name for name in ("boxes.py", "objects.py", "spaces.py")])

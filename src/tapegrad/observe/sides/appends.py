@@ -8,8 +8,8 @@
     else:
         out.append(g(v))
 
-Such a list isn't read until its loop is over (`tracing/statements/growing.py`). So it may have
-items that exist in some rounds only.
+Such a list isn't read until its loop is over (`tracing/statements/growing_lists.py`). So it may
+have items that exist in some rounds only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Effects: the changes that a part of a run makes, besides those of its variables and new objects.
 
 If a round of a loop changes only its variables, the next round does the same with other values
-(`tracing.statements.framed`), and a side of a branch may be run alone (`branches.py`). The tables
-here list instructions and calls known to have no effect; any other counts as one. Functions written
-in Python are followed, and count by their own instructions.
+(`tracing.statements.frame_rounds`), and a side of a branch may be run alone (`branches.py`). The
+tables here list instructions and calls known to have no effect; any other counts as one. Functions
+written in Python are followed, and count by their own instructions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ from tapegrad.observe.sides.owned import Owned, is_own
 from tapegrad.primitives.base import Value
 
 # The modules of iterators for loops that are traced in their frame.
-_COUNTED = ("tapegrad.tracing.statements.counted", "tapegrad.tracing.statements.leaving")
+_COUNTED = (
+    "tapegrad.tracing.statements.for_statement",
+    "tapegrad.tracing.statements.for_with_exit",
+)
 
 # Methods that change containers whose parts may be loop-carried.
 _CHANGING = frozenset(
@@ -425,7 +428,7 @@ def is_waiting(x: Any) -> bool:
     return not is_own_code(x.gi_code) and inspect.getgeneratorstate(x) == inspect.GEN_CREATED
 
 
-# They consume the iterator, and are answered: see `tracing.frontend.python.exhausting`.
+# They consume the iterator, and are answered: see `tracing.frontend.python.consumers`.
 EXHAUSTING = (list, tuple, sum, max, min)
 
 

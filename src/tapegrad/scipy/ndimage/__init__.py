@@ -9,7 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from tapegrad.extending import at_line, is_traced, refusal, stands_for
-from tapegrad.extending.runs import borrowing
+from tapegrad.extending.runs import library_code
 from tapegrad.scipy.borrowing import borrow, converting, kernels
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.outside import stopped, valued
@@ -168,7 +168,7 @@ def _generic_filter1d(
     wide = np.moveaxis(_extended(x.astype(float), [size], [axis], [origin], mode, fill), axis, -1)
     lines = np.moveaxis(output, axis, -1)
     for place in np.ndindex(lines.shape[:-1]):
-        line = borrowing.module(np).zeros(lines.shape[-1:])
+        line = library_code.module(np).zeros(lines.shape[-1:])
         function(wide[place], line, *args, **kwargs)
         lines[place] = line.astype(output.dtype)
 

@@ -12,7 +12,7 @@ from scipy import signal
 from tapegrad.extending import stands_for
 from tapegrad.extending.arrays import Tracer, floating
 from tapegrad.extending.primitives import LinearFilter
-from tapegrad.extending.runs import borrowing, row_of
+from tapegrad.extending.runs import library_code, row_of
 from tapegrad.scipy.borrowing import borrow, borrow_classes, borrow_objects, converting, kernels
 from tapegrad.scipy.signal import peaks, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, filters, padded, parts, picked
@@ -98,7 +98,7 @@ def lfiltic(b: Any, a: Any, y: Any, x: Any = None) -> Any:
 
 
 _at_rest, _after = (
-    borrowing.borrowed(f, inspect.unwrap(f)) for f in (signal.lfilter_zi, signal.lfiltic)
+    library_code.borrowed(f, inspect.unwrap(f)) for f in (signal.lfilter_zi, signal.lfiltic)
 )
 
 
@@ -202,7 +202,9 @@ def choose_conv_method(in1: Any, in2: Any, mode: str = "full") -> Any:
     return _choose(in1, in2, mode)
 
 
-_choose = borrowing.borrowed(signal.choose_conv_method, inspect.unwrap(signal.choose_conv_method))
+_choose = library_code.borrowed(
+    signal.choose_conv_method, inspect.unwrap(signal.choose_conv_method)
+)
 
 
 def _roots_at_ones(minus: int, plus: int) -> Any:

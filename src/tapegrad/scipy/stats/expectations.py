@@ -27,7 +27,7 @@ from tapegrad.extending import (
     unobserved,
 )
 from tapegrad.extending.arrays import Tracer, unmade
-from tapegrad.extending.runs import borrowing
+from tapegrad.extending.runs import library_code
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.scipy.outside import stopped
@@ -68,7 +68,7 @@ def _given(x: Any) -> Any:
 
 def _sum(of: Located, f: Any, lb: Any, ub: Any, conditional: bool) -> Any:
     k = terms(of, *[None if x is None else x - of.loc for x in (lb, ub)])
-    total = np.sum((k + of.loc if f is None else borrowing.followed(f, k + of.loc)) * of._pdf(k))
+    total = np.sum((k + of.loc if f is None else library_code.followed(f, k + of.loc)) * of._pdf(k))
     if not conditional:
         return total
     between = k + 0.5 + of.loc  # halfway between numbers: safe from rounding

@@ -17,7 +17,7 @@ from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.extending import any_traced, as_called, at_line, declare_method, refusal, unobserved
 from tapegrad.extending.arrays import stacked
-from tapegrad.extending.runs import accepted, borrowing
+from tapegrad.extending.runs import accepted, library_code
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
@@ -89,12 +89,12 @@ def _nnlf(made: Any, theta: Any, x: Any) -> Any:
     return -np.sum(as_called(made.theirs.logpdf)(x, *theta))
 
 
-borrowing.know({stats.rv_continuous.fit: _most_likely, theirs.rv_generic.nnlf: _nnlf})
+library_code.know({stats.rv_continuous.fit: _most_likely, theirs.rv_generic.nnlf: _nnlf})
 
 
 def _declare(cls: Any) -> None:
     original = cls.fit
-    borrowing.know_converting(inspect.unwrap(original))
+    library_code.know_converting(inspect.unwrap(original))
 
     @unobserved
     def answer(dist: Any, *args: Any, **kwds: Any) -> Any:

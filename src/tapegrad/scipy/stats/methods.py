@@ -31,7 +31,7 @@ from tapegrad.extending import (
 )
 from tapegrad.extending.arrays import Tracer, settle, stacked, unmade
 from tapegrad.extending.primitives import Known
-from tapegrad.extending.runs import accepted, borrowing
+from tapegrad.extending.runs import accepted, library_code
 from tapegrad.scipy.anew import constant
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected
@@ -282,6 +282,6 @@ def _declare_frozen() -> None:
         declare_method(theirs.rv_generic, name, freeze)
 
 
-borrowing.know_objects(theirs.rv_generic)
+library_code.know_objects(theirs.rv_generic)
 _declare_methods()
 _declare_frozen()

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 from tapegrad.extending import at_line, observed, refusal
-from tapegrad.extending.runs import borrowing, let_through
+from tapegrad.extending.runs import let_through, library_code
 
 FORMULAS = ("cdf", "sf", "logcdf", "logsf", "ppf", "isf")
 ADVICE = "Use the logarithm of its density, written in NumPy's functions"
@@ -118,7 +118,7 @@ def _cases(kind: type, name: str) -> bool:
 
 def instance(dist: Any) -> Any:
     """A copy of one of SciPy's distributions whose methods run on traced values."""
-    found: Any = object.__new__(borrowing.of_class(type(dist)))
+    found: Any = object.__new__(library_code.of_class(type(dist)))
     vars(found).update(vars(dist))
     return found
 

@@ -30,7 +30,7 @@ from tapegrad.extending import (
     unobserved,
 )
 from tapegrad.extending.arrays import Tracer, dispatch, scales
-from tapegrad.extending.runs import borrowing, let_through, observer, row_of
+from tapegrad.extending.runs import let_through, library_code, observer, row_of
 from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
 
@@ -189,7 +189,7 @@ def _reducing(name: str, count: int) -> None:
     original = getattr(stats, name, None)
     if original is None or not hasattr(original, "__wrapped__"):
         return
-    own = borrowing.borrowed(original, inspect.unwrap(original))
+    own = library_code.borrowed(original, inspect.unwrap(original))
     theirs, inner = inspect.signature(original), inspect.signature(inspect.unwrap(original))
     many = next(iter(theirs.parameters)) if count == 0 else ""
     samples = [*theirs.parameters][:count]

@@ -41,9 +41,9 @@ from tapegrad.tracing.loops.rounds import (
     truth_of,
     type_text,
 )
-from tapegrad.tracing.outside.holdings import Reached
+from tapegrad.tracing.outside.reached_state import Reached
 from tapegrad.tracing.recording.trace import innermost, traces_under_way
-from tapegrad.tracing.runs.floating import watched
+from tapegrad.tracing.runs.floating_errors import watched
 from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.runs.traced import Traced, input_aval, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand

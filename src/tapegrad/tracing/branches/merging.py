@@ -33,13 +33,12 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import tells
 from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.branches.bodies import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.branches.conditional import record_conditional
-from tapegrad.tracing.branches.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.branches.writes import Lift, read_through, writes_of
 from tapegrad.tracing.recording.chains import show
 from tapegrad.tracing.recording.trace import traces_under_way
-from tapegrad.tracing.runs.floating import watched
-from tapegrad.tracing.tracers.either import EitherTracer, IntegerOrFloat
+from tapegrad.tracing.runs.floating_errors import watched
 from tapegrad.tracing.tracers.tracer import (
     ArrayTracer,
     BoolTracer,
@@ -50,6 +49,7 @@ from tapegrad.tracing.tracers.tracer import (
     Tracer,
     kind_of,
 )
+from tapegrad.tracing.tracers.union_numbers import EitherTracer, IntegerOrFloat
 
 # The number of references to the value of a frame's variable when they are counted: the variable
 # itself, `values` here, and three temporary ones; without those that the frame shows.

@@ -23,9 +23,9 @@ from tapegrad.primitives.kinds import StaticIndex
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Moves, SetWindow, Window
-from tapegrad.tracing.branches.sides import Leaf, Side
-from tapegrad.tracing.memory.made import is_made
-from tapegrad.tracing.operators.sizes import span_of
+from tapegrad.tracing.branches.bodies import Leaf, Side
+from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.operators.integer_bounds import span_of
 from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 

@@ -23,34 +23,34 @@ from tapegrad.tracing.frontend.axes import (  # noqa: F401
     reducing,
     sorting,
 )
-from tapegrad.tracing.frontend.calling import iterating, vectorizing
-from tapegrad.tracing.frontend.indexing import flat, indexing, scattering
+from tapegrad.tracing.frontend.calling import iterators, object_arrays
+from tapegrad.tracing.frontend.indexing import flat, indexing, writes
 from tapegrad.tracing.frontend.numba import compiled
 from tapegrad.tracing.frontend.numpy import (  # noqa: F401
-    answering,
-    constants,
     functions,
     methods,
     misc,
     polynomials,
     subclasses,
+    undispatched,
+    untraced,
 )
-from tapegrad.tracing.frontend.numpy.known import known_call, like_earlier
 from tapegrad.tracing.frontend.numpy.namespaces import namespace
+from tapegrad.tracing.frontend.numpy.ufunc_cache import known_call, like_earlier
 from tapegrad.tracing.frontend.operands import parameters
 from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.frontend.operands.operands import as_operand
 from tapegrad.tracing.frontend.python import (
-    appended,
+    appended_lists,
     averages,
     casting,
+    consumers,
     draws,
-    exhausting,
     identity,
     mathematics,
 )
 from tapegrad.tracing.frontend.shapes import joining, shaping, windowing
-from tapegrad.tracing.outside.kept import at_the_time, end_derivative
+from tapegrad.tracing.outside.stored import at_the_time, end_derivative
 from tapegrad.tracing.tracers.hashing import needs_plain
 
 dispatch.namespace = namespace
@@ -61,7 +61,7 @@ dispatch.root = note_root
 dispatch.ask, dispatch.at_the_time = draws.ask, at_the_time
 dispatch.end_derivative = end_derivative
 dispatch.known, dispatch.again = known_call, like_earlier
-dispatch.function = constants.door(functions.call_function)
+dispatch.function = untraced.door(functions.call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
     indexing.element,
@@ -70,19 +70,19 @@ dispatch.element, dispatch.number, dispatch.flat = (
 )
 dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
 dispatch.key, dispatch.needs_plain = parameters.key, needs_plain
-dispatch.put = scattering.put
-dispatch.exhausted = exhausting.answer
-dispatch.varying, dispatch.look = appended.made, appended.look
-dispatch.has_traced = answering.has_traced
+dispatch.put = writes.put
+dispatch.exhausted = consumers.answer
+dispatch.varying, dispatch.look = appended_lists.made, appended_lists.look
+dispatch.has_traced = undispatched.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 functions.declare_all()
-answering.declare_all()  # its rows for some of the same names take precedence
+undispatched.declare_all()  # its rows for some of the same names take precedence
 polynomials.declare_all()
 methods.declare_all()
 mathematics.declare_all()
 casting.declare_all()
-vectorizing.declare_all()
-iterating.declare_all()
+object_arrays.declare_all()
+iterators.declare_all()
 windowing.declare_all()
 compiled.declare_all()
 identity.declare_all()

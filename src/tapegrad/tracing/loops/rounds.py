@@ -39,14 +39,14 @@ from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.loops.failing import recorded
-from tapegrad.tracing.outside.holdings import Reached
+from tapegrad.tracing.loops.failed_guards import recorded
+from tapegrad.tracing.outside.reached_state import Reached
 from tapegrad.tracing.recording.trace import Trace, innermost, traces_under_way
-from tapegrad.tracing.runs.alike import Marks, are_alike, marks_of
+from tapegrad.tracing.runs.comparison import Marks, are_alike, marks_of
 from tapegrad.tracing.runs.run import Run
 from tapegrad.tracing.runs.traced import Traced, input_aval, plain_value
-from tapegrad.tracing.tracers.either import as_either, check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
+from tapegrad.tracing.tracers.union_numbers import as_either, check_elements
 
 T = TypeVar("T")
 FIRST = 4  # rounds after which the types of carried values are fixed

@@ -23,7 +23,6 @@ from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.primitives.windows import Empty, SetWindow, entry_at
 from tapegrad.tracing.loops.rounds import Leaf
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracers.either import CLASSES
 from tapegrad.tracing.tracers.tracer import (
     PYTHONS,
     ArrayTracer,
@@ -33,6 +32,7 @@ from tapegrad.tracing.tracers.tracer import (
     set_class,
     stand_in,
 )
+from tapegrad.tracing.tracers.union_numbers import CLASSES
 
 
 def empty_stacks(trace: Trace, ys: Sequence[Leaf], rounds: int, *, filled: bool) -> list[Any]:

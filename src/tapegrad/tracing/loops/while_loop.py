@@ -22,7 +22,6 @@ from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import user_source
-from tapegrad.tracing.loops.ending import UNBOUNDED, NoValues, recorded_until
 from tapegrad.tracing.loops.rounds import (
     FIRST,
     Round,
@@ -35,6 +34,7 @@ from tapegrad.tracing.loops.rounds import (
     type_of,
     typed,
 )
+from tapegrad.tracing.loops.trip_count import UNBOUNDED, NoValues, recorded_until
 from tapegrad.tracing.recording.trace import current_trace, innermost
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 

@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.operators.again import seen
+from tapegrad.tracing.operators.inline_cache import seen
 from tapegrad.tracing.tracers.tracer import ArrayTracer
 
 

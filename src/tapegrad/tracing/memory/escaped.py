@@ -21,7 +21,7 @@ from tapegrad.core.values import Value
 from tapegrad.observe.objects.plainly import own_names
 from tapegrad.observe.operands.holders import slots_of
 from tapegrad.observe.program import frames
-from tapegrad.tracing.memory.made import left_over
+from tapegrad.tracing.memory.created import left_over
 
 _word_at = ctypes.c_size_t.from_address
 _WORD = ctypes.sizeof(ctypes.c_size_t)

@@ -14,8 +14,8 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import asks_itself, at_line
 from tapegrad.observe.values.texts import tell
+from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.operators.rounding import rounded
-from tapegrad.tracing.operators.sizes import whole
 
 
 def _ours(name: str) -> Any:

@@ -21,7 +21,7 @@ from tapegrad.observe.objects.harmless import is_pythons_class
 from tapegrad.observe.objects.settings import traced_in_caches
 from tapegrad.observe.program.source import at_source
 from tapegrad.tracing.memory.escaped import put_in_cache
-from tapegrad.tracing.outside.kept import plain
+from tapegrad.tracing.outside.stored import plain
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer
 

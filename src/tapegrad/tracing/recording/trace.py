@@ -248,12 +248,12 @@ class Trace:
         )
         self.presuming = self.supposing = False  # conditions of errors; a side that isn't taken
         # The handling of warnings when it began, and the state of NumPy in which no floating-point
-        # error is watched for: see `tracing.runs.floating`.
+        # error is watched for: see `tracing.runs.floating_errors`.
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
         self.holding: Any = None  # how often a frame's round holds variables' values, by id
-        self.drawing: Any = None  # draws of a frame's rounds: see `tracing.statements.drawing`
+        self.drawing: Any = None  # draws of a frame's rounds: see `tracing.statements.round_draws`
 
     def __enter__(self) -> Trace:
         _drop_ended()

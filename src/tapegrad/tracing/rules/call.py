@@ -31,7 +31,7 @@ from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, innermost, tracing_depth, untraced
 from tapegrad.tracing.rules.operation import Applied, Operation
 from tapegrad.tracing.rules.rule import FINAL, Backward, Forward, first_sentence
-from tapegrad.tracing.runs.mixed import (
+from tapegrad.tracing.runs.mixed_trees import (
     MixedTree,
     PlainTree,
     Where,
@@ -43,7 +43,7 @@ from tapegrad.tracing.runs.mixed import (
 )
 from tapegrad.tracing.runs.run import trace_function
 from tapegrad.tracing.runs.traced import Traced, input_aval
-from tapegrad.tracing.tracers.subclassed import check_stays
+from tapegrad.tracing.tracers.subclass_tracers import check_stays
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 # ---- calling

@@ -41,8 +41,8 @@ from tapegrad.tracing.recording.trace import (
     traces_under_way,
     tracing_depth,
 )
-from tapegrad.tracing.runs.floating import RepeatedCall, is_operand
-from tapegrad.tracing.runs.mixed import mixed_tree, value_of
+from tapegrad.tracing.runs.floating_errors import RepeatedCall, is_operand
+from tapegrad.tracing.runs.mixed_trees import mixed_tree, value_of
 from tapegrad.tracing.runs.traced import input_aval
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 

@@ -29,7 +29,7 @@ from tapegrad.errors import RuleError
 from tapegrad.primitives.base import Missing
 from tapegrad.tracing.recording.trace import is_untraced
 from tapegrad.tracing.rules.call import call
-from tapegrad.tracing.rules.given import Given, Rule
+from tapegrad.tracing.rules.declared import Given, Rule
 from tapegrad.tracing.rules.operation import Operation
 from tapegrad.tracing.runs.traced import input_aval
 

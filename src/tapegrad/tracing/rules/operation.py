@@ -12,7 +12,7 @@ from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_source
 from tapegrad.primitives.base import Missing
 from tapegrad.tracing.recording.trace import untraced
-from tapegrad.tracing.runs.mixed import MixedTree
+from tapegrad.tracing.runs.mixed_trees import MixedTree
 
 
 class Operation:

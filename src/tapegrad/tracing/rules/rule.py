@@ -25,7 +25,7 @@ from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.views import BroadcastTo, zeros
 from tapegrad.tracing.recording.trace import Trace, untraced
 from tapegrad.tracing.rules.operation import Applied, WritesArgument
-from tapegrad.tracing.runs.mixed import MixedTree, Where
+from tapegrad.tracing.runs.mixed_trees import MixedTree, Where
 from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
 # Errors that would also occur on plain arrays.

@@ -33,11 +33,11 @@ from tapegrad.observe.observer import (
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import rebound
 from tapegrad.primitives.control import tells
-from tapegrad.tracing.draws.drawn import Draws, joined
+from tapegrad.tracing.draws.recorded import Draws, joined
 from tapegrad.tracing.memory.aliasing import check_apart
-from tapegrad.tracing.outside.found import arrays_found, check_found
-from tapegrad.tracing.outside.kept import Keeping
-from tapegrad.tracing.outside.lending import inner, written_inside
+from tapegrad.tracing.outside.captured_writes import inner, written_inside
+from tapegrad.tracing.outside.state_inputs import arrays_found, check_found
+from tapegrad.tracing.outside.stored import Keeping
 from tapegrad.tracing.recording.decisions import is_given, without_values
 from tapegrad.tracing.recording.trace import (
     Trace,
@@ -46,9 +46,9 @@ from tapegrad.tracing.recording.trace import (
     tracing_depth,
 )
 from tapegrad.tracing.runs.traced import Traced, input_aval, kept_as, plain_value
-from tapegrad.tracing.tracers.either import makes_a_difference
-from tapegrad.tracing.tracers.subclassed import check_has_value, check_stays
+from tapegrad.tracing.tracers.subclass_tracers import check_has_value, check_stays
 from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracers.union_numbers import makes_a_difference
 
 if TYPE_CHECKING:
     from tapegrad.observe.observer import Observer
@@ -243,7 +243,7 @@ class Run:
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
             if isinstance(error, (TypeError, AttributeError)):
-                from tapegrad.tracing.tracers.explaining import explain
+                from tapegrad.tracing.tracers.error_notes import explain
 
                 explain(error, self.request)
             if current_trace() is None:

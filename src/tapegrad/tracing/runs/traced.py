@@ -11,12 +11,12 @@ import numpy as np
 from tapegrad.core.arrays import computed_in, is_half, native, read
 from tapegrad.core.trees import is_number, unflatten
 from tapegrad.ir.tape import Aval, Source, Tape
-from tapegrad.tracing.draws.drawn import Draws
+from tapegrad.tracing.draws.recorded import Draws
 from tapegrad.tracing.memory.aliasing import Written
 from tapegrad.tracing.tracers.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tapegrad.tracing.outside.kept import Keeping
+    from tapegrad.tracing.outside.stored import Keeping
 
 
 class Computed(NamedTuple):

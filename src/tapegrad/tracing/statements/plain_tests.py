@@ -5,7 +5,7 @@
         i += 1
 
 If such a test has continued its loop many times, and the loop computes traced values, the test is
-traced from then on, as if it were of a traced value (`turning.py`).
+traced from then on, as if it were of a traced value (`while_statement.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tapegrad.observe.program.frames import replace as replace_at
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.statements.framed import again_with, each_round, renounce
-from tapegrad.tracing.statements.turning import may_begin
+from tapegrad.tracing.statements.frame_rounds import again_with, each_round, renounce
+from tapegrad.tracing.statements.while_statement import may_begin
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 

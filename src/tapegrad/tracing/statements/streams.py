@@ -24,10 +24,10 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.windows import Window, entry_at
-from tapegrad.tracing.draws.drawn import Ahead, Drawn, as_input, valued_as
+from tapegrad.tracing.draws.recorded import Ahead, Drawn, as_input, valued_as
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.statements.drawing import Drawing, Notes
-from tapegrad.tracing.statements.framed import again_with
+from tapegrad.tracing.statements.frame_rounds import again_with
+from tapegrad.tracing.statements.round_draws import Drawing, Notes
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 FEWEST = 256  # least number of positions drawn ahead

@@ -29,10 +29,10 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.seen import is_made_here, streams
-from tapegrad.tracing.memory.made import is_made
+from tapegrad.tracing.memory.created import is_made
 from tapegrad.tracing.recording.chains import note_view, views_of
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracers.subclassed import check_stays
+from tapegrad.tracing.tracers.subclass_tracers import check_stays
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, set_class, stand_in, to_operand
 
 _DEEP = 6
@@ -55,7 +55,9 @@ class Variables:
     paths: list[str] = field(default_factory=list)
     shape: dict[str, Any] = field(default_factory=dict)
     seen: dict[int, tuple[str, Any]] = field(default_factory=dict)  # objects by id, kept alive
-    growing: Sequence[Any] = ()  # lists that aren't searched: see `tracing.statements.growing`
+    growing: Sequence[
+        Any
+    ] = ()  # lists that aren't searched: see `tracing.statements.growing_lists`
     kept: set[int] = field(default_factory=set)  # positions of unchanged tracers
     written: set[int] = field(default_factory=set)  # positions of those that were written to
     # The ids of searched containers, and the place of each of their parts by path

@@ -13,12 +13,12 @@ from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.source import asks_for, at_line, caller, is_numpys_class
 from tapegrad.primitives import complexes
-from tapegrad.tracing.operators.again import seen
-from tapegrad.tracing.operators.sizes import whole
+from tapegrad.tracing.operators.inline_cache import seen
+from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import refusing
+from tapegrad.tracing.tracers.alternatives import use_for
 from tapegrad.tracing.tracers.elements import reading
-from tapegrad.tracing.tracers.instead import use_for
 
 
 def _method(name: str) -> Any:

@@ -20,10 +20,10 @@ from tapegrad.observe.program.source import asks_for, assigns_item, at_line, cal
 from tapegrad.observe.seen import note_turn
 from tapegrad.observe.values.exact import is_exact, is_of_integers, made_of
 from tapegrad.observe.values.texts import formats_text, tell
-from tapegrad.tracing.operators.sizes import whole
+from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.recording.decisions import check_decision, may_decide
+from tapegrad.tracing.tracers.alternatives import call_text, called_now
 from tapegrad.tracing.tracers.hashing import notes_about
-from tapegrad.tracing.tracers.instead import call_text, called_now
 
 _tell = unobserved(tell)
 

@@ -2,7 +2,7 @@
 
 `x[k]` and `x[k] = y`, for a Python integer k, are recorded here in the simple case: the elements
 are known, the written array is no view, and `y` is a scalar of its dtype. All other cases use the
-general code (`frontend.indexing.indexing`, `frontend.indexing.scattering`), which records the same
+general code (`frontend.indexing.indexing`, `frontend.indexing.writes`), which records the same
 calls.
 """
 
@@ -19,7 +19,7 @@ from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import is_told, source_at
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing.operators.again import made, seen
+from tapegrad.tracing.operators.inline_cache import made, seen
 from tapegrad.tracing.recording.layout import laid_out_like
 
 CACHED_ELEMENTS = 10_000  # entries of each cache

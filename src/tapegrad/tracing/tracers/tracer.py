@@ -31,8 +31,8 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.operators.again import made, seen, universal
 from tapegrad.tracing.operators.complexes import ComplexMethods
+from tapegrad.tracing.operators.inline_cache import made, seen, universal
 from tapegrad.tracing.operators.numbers import (
     FloatMethods,
     HexMethods,
@@ -41,8 +41,8 @@ from tapegrad.tracing.operators.numbers import (
     Shapeless,
     WholeMethods,
 )
-from tapegrad.tracing.operators.strong import ArrayOperators, ScalarOperators
-from tapegrad.tracing.operators.weak import ComplexOperators, IntegerOperators, PythonOperators
+from tapegrad.tracing.operators.numpy import ArrayOperators, ScalarOperators
+from tapegrad.tracing.operators.python import ComplexOperators, IntegerOperators, PythonOperators
 from tapegrad.tracing.recording.chains import Chosen, Step, show, unviewed, viewed
 from tapegrad.tracing.recording.layout import (
     is_doubtful,
@@ -91,7 +91,7 @@ class Tracer(Conversions, Proxy):
         def __ge__(self, other: Any) -> Any: ...
 
     _weak = False  # whether it is a Python number, which adapts to the dtype of other operands
-    _either = 0  # 1: may be a Python number; 2: may be an integer. See `tracing.tracers.either`
+    _either = 0  # 1: may be a Python number; 2: may be an integer. See `union_numbers.py`
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace

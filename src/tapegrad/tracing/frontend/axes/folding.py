@@ -18,7 +18,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.primitives.softmax import LogSumExp
 from tapegrad.tracing.frontend.axes import nans, reducing
-from tapegrad.tracing.frontend.indexing.scattering import check_traced, ufunc_at
+from tapegrad.tracing.frontend.indexing.writes import check_traced, ufunc_at
 from tapegrad.tracing.frontend.operands.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, mask_of, promoted
 from tapegrad.tracing.frontend.operands.parameters import form_of, plain_parameter, taken

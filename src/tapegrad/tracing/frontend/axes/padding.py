@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Concatenate, SetItem
 from tapegrad.primitives.views import BroadcastTo, Place
-from tapegrad.tracing.frontend.calling.borrowing import borrowed
+from tapegrad.tracing.frontend.calling.library_code import borrowed
 from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import lay_out_as, unlinked
 from tapegrad.tracing.frontend.operands.operands import as_tracer

@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.tracing.frontend.calling.borrowing import borrowed
+from tapegrad.tracing.frontend.calling.library_code import borrowed
 from tapegrad.tracing.frontend.indexing.indexing import take_along_axis
 from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import lay_out_as, scalar

@@ -29,9 +29,9 @@ from tapegrad.primitives.views import (
 )
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.frontend.indexing.bounds import choice, integer, note_beyond
-from tapegrad.tracing.frontend.indexing.fronts import front
-from tapegrad.tracing.frontend.indexing.moving import moving
-from tapegrad.tracing.frontend.indexing.selected import select
+from tapegrad.tracing.frontend.indexing.masked import select
+from tapegrad.tracing.frontend.indexing.moving_slices import moving
+from tapegrad.tracing.frontend.indexing.varying_slices import front
 from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import in_rows
 from tapegrad.tracing.frontend.operands.operands import (
@@ -44,7 +44,7 @@ from tapegrad.tracing.frontend.operands.operands import (
 )
 from tapegrad.tracing.frontend.operands.parameters import beyond
 from tapegrad.tracing.recording.trace import innermost
-from tapegrad.tracing.tracers.parts import part
+from tapegrad.tracing.tracers.fast_parts import part
 from tapegrad.tracing.tracers.tracer import Tracer, link_chosen, stand_in, unwrap
 
 # ---- decomposition

@@ -1,9 +1,9 @@
 """Functions compiled by numba: for traced values, their Python source is called.
 
 Machine code reads the memory of arrays. The Python source computes the same, and is traced like
-user code, with the globals that numba has frozen in it (`frozen.py`). numba compiles the function
-first, as at a plain call, and provides the type of each expression. The source is changed where
-Python's types would be others (`typed.py`).
+user code, with the globals that numba has frozen in it (`frozen_globals.py`). numba compiles the
+function first, as at a plain call, and provides the type of each expression. The source is changed
+where Python's types would be others (`typed.py`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tapegrad.observe.answers import swapping
 from tapegrad.observe.answers.answers import declare, declare_calls, declare_late
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.calling.borrowing import followed
-from tapegrad.tracing.frontend.calling.vectorizing import as_array, vectorized
-from tapegrad.tracing.frontend.numba.frozen import compiled_for, note_compiled
+from tapegrad.tracing.frontend.calling.library_code import followed
+from tapegrad.tracing.frontend.calling.object_arrays import as_array, vectorized
+from tapegrad.tracing.frontend.numba.frozen_globals import compiled_for, note_compiled
 from tapegrad.tracing.frontend.numba.generalized import by_neighbours, by_rows
 from tapegrad.tracing.frontend.numba.typed import (
     alike,
@@ -35,8 +35,8 @@ from tapegrad.tracing.frontend.numba.typed import (
     python_of,
     typed,
 )
-from tapegrad.tracing.frontend.numpy.answering import has_traced
 from tapegrad.tracing.frontend.numpy.ufuncs import OTHERS
+from tapegrad.tracing.frontend.numpy.undispatched import has_traced
 from tapegrad.tracing.frontend.operands.operands import dtype_of
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import refusing

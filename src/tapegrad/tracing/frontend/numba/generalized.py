@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.observer import observed
-from tapegrad.tracing.frontend.calling.vectorizing import vectorized
+from tapegrad.tracing.frontend.calling.object_arrays import vectorized
 from tapegrad.tracing.frontend.numba.typed import (
     alike,
     argument_dtypes,
@@ -20,7 +20,7 @@ from tapegrad.tracing.frontend.numba.typed import (
     python_of,
     python_of_stencil,
 )
-from tapegrad.tracing.frontend.numpy.answering import has_traced
+from tapegrad.tracing.frontend.numpy.undispatched import has_traced
 from tapegrad.tracing.frontend.operands.operands import dtype_of
 from tapegrad.tracing.frontend.shapes.making import uniform
 from tapegrad.tracing.recording.trace import current_trace

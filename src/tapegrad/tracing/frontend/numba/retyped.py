@@ -8,8 +8,8 @@
     math.log(x) NaN below 0                         mathematical("log", x)
     round(x, 2) rounds x * 100.0                    rounded(x, 2)
 
-numba provides the type of each expression (`inferred.py`). Expressions with the same result in
-Python are unchanged.
+numba provides the type of each expression (`inferred_types.py`). Expressions with the same result
+in Python are unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.tracing.frontend.numba import like_machines
-from tapegrad.tracing.frontend.numba.bits import Sizes
-from tapegrad.tracing.frontend.numba.inferred import Inferred, code_of, with_code
+from tapegrad.tracing.frontend.numba import machine_arithmetic
+from tapegrad.tracing.frontend.numba.bit_lengths import Sizes
+from tapegrad.tracing.frontend.numba.inferred_types import Inferred, code_of, with_code
 
 WIDE = {np.dtype(c) for c in ("int64", "float64", "complex128", "bool")}
 _INT = np.dtype(np.int64)
@@ -36,7 +36,7 @@ _OPERATORS: dict[Any, str] = {pow: "pow", divmod: "divmod", operator.pow: "pow"}
 _OPERATORS |= {getattr(operator, x): x for x in (*_GROWING, *_DIVIDING) if hasattr(operator, x)}
 _UNCHANGED: set[Any] = {range, len, float, bool, complex, enumerate, zip, print}
 _PREFIX = "_tapegrad_"
-_NAMES = {_PREFIX + name: x for name, x in like_machines.HELPERS.items()}
+_NAMES = {_PREFIX + name: x for name, x in machine_arithmetic.HELPERS.items()}
 
 
 class Different(Exception):

@@ -19,8 +19,8 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import ConversionError, TapegradError
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.indexing.indexing import as_python
-from tapegrad.tracing.frontend.numba.frozen import frozen, types_of, with_frozen
-from tapegrad.tracing.frontend.numba.inferred import Inferred, inferred
+from tapegrad.tracing.frontend.numba.frozen_globals import frozen, types_of, with_frozen
+from tapegrad.tracing.frontend.numba.inferred_types import Inferred, inferred
 from tapegrad.tracing.frontend.numba.retyped import WIDE, Different, dtype_of_type, retyped
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.tracers.tracer import Tracer

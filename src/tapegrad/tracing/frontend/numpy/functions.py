@@ -24,10 +24,10 @@ from tapegrad.observe.answers.answers import declare, declare_calls
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.values.texts import tell
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
-from tapegrad.tracing.frontend.calling.vectorizing import calling
-from tapegrad.tracing.frontend.numpy.answering import has_traced, stacked
+from tapegrad.tracing.frontend.calling.library_code import borrowed, implementation_of
+from tapegrad.tracing.frontend.calling.object_arrays import calling
+from tapegrad.tracing.frontend.calling.validation import accepted
+from tapegrad.tracing.frontend.numpy.undispatched import has_traced, stacked
 from tapegrad.tracing.frontend.operands.declaring import FUNCTIONS, Declared, shown
 from tapegrad.tracing.frontend.operands.operands import of_itself
 from tapegrad.tracing.frontend.operands.parameters import (
@@ -38,8 +38,8 @@ from tapegrad.tracing.frontend.operands.parameters import (
 )
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.runs.floating import watching
-from tapegrad.tracing.tracers.instead import is_refused, use
+from tapegrad.tracing.runs.floating_errors import watching
+from tapegrad.tracing.tracers.alternatives import is_refused, use
 from tapegrad.tracing.tracers.tracer import Tracer
 
 HOMES = (np.lib.stride_tricks, np.emath, np.fft, np.linalg, np)

@@ -14,15 +14,15 @@ from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.observer import note_computed, unobserved
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.calling.vectorizing import holds_traced, numbers_of, objects_of
+from tapegrad.tracing.frontend.calling.object_arrays import holds_traced, numbers_of, objects_of
+from tapegrad.tracing.frontend.calling.validation import accepted
 from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.frontend.operands.operands import written_into_plain
 from tapegrad.tracing.frontend.operands.parameters import running
 from tapegrad.tracing.frontend.shapes import shaping
 from tapegrad.tracing.recording.layout import settle
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.runs.floating import method, watching
+from tapegrad.tracing.runs.floating_errors import method, watching
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.observe.answers.answers import declare, row_of
 from tapegrad.observe.observer import unobserved
-from tapegrad.tracing.frontend.numpy.answering import stacked
+from tapegrad.tracing.frontend.numpy.undispatched import stacked
 from tapegrad.tracing.tracers.tracer import Tracer
 
 

@@ -30,12 +30,12 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.harmless import is_numpys_module
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
-from tapegrad.tracing.frontend.calling.borrowing import borrowed, implementation_of
-from tapegrad.tracing.frontend.calling.vectorizing import is_of_function
+from tapegrad.tracing.frontend.calling.library_code import borrowed, implementation_of
+from tapegrad.tracing.frontend.calling.object_arrays import is_of_function
 from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.memory.made import is_made, is_traceable, make, shown
+from tapegrad.tracing.memory.created import is_made, is_traceable, make, shown
 from tapegrad.tracing.recording.trace import current_trace, refusing
-from tapegrad.tracing.tracers.subclassed import (
+from tapegrad.tracing.tracers.subclass_tracers import (
     SUBCLASS,
     SubclassTracer,
     among,

@@ -27,10 +27,10 @@ from tapegrad.primitives.special_complex import OF_COMPLEX
 from tapegrad.primitives.stated import Known
 from tapegrad.tracing.frontend.algebra import contracting
 from tapegrad.tracing.frontend.axes.folding import folded_dtype, ufunc_method
-from tapegrad.tracing.frontend.calling import vectorizing
-from tapegrad.tracing.frontend.calling.accepting import accepted
-from tapegrad.tracing.frontend.calling.objects import elsewhere, meet, meets_object
-from tapegrad.tracing.frontend.numpy import known as known_calls
+from tapegrad.tracing.frontend.calling import object_arrays
+from tapegrad.tracing.frontend.calling.user_objects import elsewhere, meet, meets_object
+from tapegrad.tracing.frontend.calling.validation import accepted
+from tapegrad.tracing.frontend.numpy import ufunc_cache as known_calls
 from tapegrad.tracing.frontend.operands.memory import scalar
 from tapegrad.tracing.frontend.operands.on_complex import CHOICES, by_parts, sign_of, size_of
 from tapegrad.tracing.frontend.operands.operands import (
@@ -46,11 +46,11 @@ from tapegrad.tracing.frontend.operands.operands import (
     store,
 )
 from tapegrad.tracing.frontend.operands.parameters import letter, running
-from tapegrad.tracing.operators.sizes import differs
+from tapegrad.tracing.operators.integer_bounds import differs
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.recording.trace import refusing
-from tapegrad.tracing.runs.floating import watching
-from tapegrad.tracing.tracers.instead import use
+from tapegrad.tracing.runs.floating_errors import watching
+from tapegrad.tracing.tracers.alternatives import use
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
@@ -377,7 +377,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
     def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
 
-    if running.numpys or vectorizing.is_of_function(ufunc):
+    if running.numpys or object_arrays.is_of_function(ufunc):
         return run()
     name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
     return accepted(func, inputs, kwargs, run, name)
@@ -422,8 +422,8 @@ def _is_no_number(x: Any) -> bool:
 
 
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if vectorizing.is_of_function(ufunc):
-        return vectorizing.call(ufunc, method, inputs, kwargs)
+    if object_arrays.is_of_function(ufunc):
+        return object_arrays.call(ufunc, method, inputs, kwargs)
     if method == "__call__" and not kwargs:
         return scalar(call_plain(ufunc, inputs))
     out = kwargs.pop("out", None)

@@ -22,8 +22,8 @@ from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.frontend.operands.parameters import truth
 from tapegrad.tracing.recording.trace import current_trace, innermost, refusing
-from tapegrad.tracing.tracers.either import check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracers.union_numbers import check_elements
 
 
 def is_weak(x: Any) -> bool:

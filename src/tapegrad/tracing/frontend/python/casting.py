@@ -24,8 +24,8 @@ from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.frontend.shapes.making import check_fits
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.memory.made import is_made
-from tapegrad.tracing.operators.sizes import whole
+from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record
 

@@ -42,11 +42,11 @@ from tapegrad.tracing.draws.distributions import (
     followed,
     real,
 )
-from tapegrad.tracing.draws.drawn import Drawn, as_input, valued_as
-from tapegrad.tracing.memory.made import is_made
+from tapegrad.tracing.draws.recorded import Drawn, as_input, valued_as
+from tapegrad.tracing.memory.created import is_made
 from tapegrad.tracing.recording.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.statements.streams import Stream, stream_of
-from tapegrad.tracing.tracers.explaining import explain_call
+from tapegrad.tracing.tracers.error_notes import explain_call
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
 
 

@@ -25,7 +25,7 @@ from tapegrad.primitives.reductions import ExactSum
 from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.operands.parameters import whole
-from tapegrad.tracing.memory.made import is_made
+from tapegrad.tracing.memory.created import is_made
 from tapegrad.tracing.operators import complexes
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record

@@ -18,8 +18,8 @@ from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.tracers.either import as_either
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
+from tapegrad.tracing.tracers.union_numbers import as_either
 
 
 def is_ordered(entries: Any, *options: Any) -> bool:

@@ -16,8 +16,8 @@ from tapegrad.tracing.frontend.operands.operands import has_tracer, stands_for_l
 from tapegrad.tracing.frontend.shapes.joining import stack
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.recording.trace import Trace
-from tapegrad.tracing.tracers.either import check_elements
 from tapegrad.tracing.tracers.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracers.union_numbers import check_elements
 
 
 def is_traceable(dtype: np.dtype) -> bool:

@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.operands.operands import as_tracer, cast, check_d
 from tapegrad.tracing.recording.chains import show, views_of
 from tapegrad.tracing.recording.layout import laid_out_like, lay_out
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.tracers.subclassed import bare
+from tapegrad.tracing.tracers.subclass_tracers import bare
 from tapegrad.tracing.tracers.tracer import ArrayTracer, stand_in
 
 

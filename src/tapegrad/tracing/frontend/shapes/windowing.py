@@ -24,7 +24,7 @@ from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of
 from tapegrad.tracing.frontend.operands.operands import as_tracer, has_tracer
-from tapegrad.tracing.memory.made import is_made
+from tapegrad.tracing.memory.created import is_made
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.tracers.attributes import laid_out
 
