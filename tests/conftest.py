@@ -100,7 +100,7 @@ def no_garbage_of_others():
 @pytest.fixture(autouse=True)
 def no_relatives():
     """What other tests' functions of the same code have left is gone: each traces its own."""
-    relatives = sys.modules.get("tapegrad.runtime.relatives")
+    relatives = sys.modules.get("tapegrad.runtime.reuse")
     if relatives is not None:
         relatives.forget()
     yield

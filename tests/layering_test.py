@@ -142,9 +142,9 @@ ASKS = {
     "optimize/repetition.py",
     "optimize/reroll.py",
     "optimize/lists.py",
-    "optimize/parts.py",
+    "optimize/scalar_replacement.py",
     "optimize/extents.py",  # what each primitive makes of longer axes
-    "optimize/growing.py",
+    "optimize/growing_arrays.py",
     "optimize/roots.py",
     "optimize/softplus.py",
     "optimize/stops.py",

@@ -10,11 +10,11 @@ from tapegrad.core.frames import short_traceback
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
+from tapegrad.runtime.argnums import Argnums, checked_argnums
 from tapegrad.runtime.checks import checked_bytes, checked_checkpoint, checked_mode
-from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import derived
 from tapegrad.runtime.keyed import Key
-from tapegrad.runtime.placed import placed
+from tapegrad.runtime.output_places import placed
 from tapegrad.runtime.transformations import Changed, Gradient, Jit, ValueAndGradient
 from tapegrad.runtime.watched import Debug
 from tapegrad.typing import (

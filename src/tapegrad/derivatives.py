@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeVarTuple, overload
 from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
+from tapegrad.runtime.argnums import Argnums, checked_argnums
 from tapegrad.runtime.checks import checked_checkpoint
-from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import called, derived
 from tapegrad.runtime.directional import HessianProduct, Pushforward
 from tapegrad.runtime.jacobians import (

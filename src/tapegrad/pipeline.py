@@ -27,7 +27,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.late import REPETITION, SERIES, load
 from tapegrad.differentiate.activity import check_kept
 from tapegrad.differentiate.forward import forward
-from tapegrad.differentiate.keeping import Checkpoint
+from tapegrad.differentiate.loop_residuals import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.memory import bytes_inside, live_bytes, matrix_bytes
@@ -38,8 +38,8 @@ from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.loops import hoist, sink, slim_loops
-from tapegrad.optimize.parts import part_rounds
 from tapegrad.optimize.roots import tell_roots
+from tapegrad.optimize.scalar_replacement import part_rounds
 from tapegrad.optimize.simplify import reorder, simplify
 from tapegrad.optimize.softplus import tell_softplus
 from tapegrad.optimize.stops import drop_stops
@@ -340,8 +340,8 @@ def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
     """The first plan of a tape: one loop nest for each call; views become indices. The plans of
     loops' bodies recompute values by the `price` of memory."""
     from tapegrad.backends.source.names import user_names
-    from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.fuse import fuse
+    from tapegrad.schedule.isolate import set_apart
     from tapegrad.schedule.lower import lower
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.shrink import shrink
@@ -369,11 +369,11 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     """The plan of an optimised tape: fused loops, for a target. If large results need still more
     scratch memory, `prices` of memory are tried in turn, by which more values are recomputed. The
     passes are imported here: a process that finds its code on disk needs none of them."""
-    from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.arrange import arrange
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse, gather_fills
     from tapegrad.schedule.inplace import written_over
+    from tapegrad.schedule.isolate import set_apart
     from tapegrad.schedule.lengths import lengths, open_lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute

@@ -144,7 +144,7 @@ class Root(Named):
 
     def _recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from tapegrad.scipy.callbacks import Callback, values_of
-        from tapegrad.scipy.outside import Outside
+        from tapegrad.scipy.solver_calls import Outside
 
         leaves, structure = flatten((args, kwargs))
         at = [k for k, x in enumerate(leaves) if isinstance(x, Value) or _is_numbers(x)]

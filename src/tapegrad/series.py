@@ -21,8 +21,8 @@ from tapegrad.derivatives import hvp
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.observe.observer import following
+from tapegrad.runtime.argnums import Argnums, checked_argnums
 from tapegrad.runtime.checks import checked_checkpoint
-from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived, called
 from tapegrad.runtime.taylor import Coefficients, Laplacian
 from tapegrad.runtime.transformations import Jit

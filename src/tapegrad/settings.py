@@ -8,8 +8,8 @@ import numpy as np
 
 from tapegrad.backends.host import HOST
 from tapegrad.errors import ArgumentError
-from tapegrad.runtime import relatives
-from tapegrad.runtime.bound import BoundDerived
+from tapegrad.runtime import reuse
+from tapegrad.runtime.bound_methods import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
 from tapegrad.runtime.checks import set_default_mode
 from tapegrad.runtime.derived import Derived
@@ -43,11 +43,9 @@ def clear_cache(f: Any = None) -> None:
     for cache in _caches(f):
         cache.clear()
     if f is not None:
-        relatives.forget(
-            *(f.owner, f.path) if isinstance(f, Derived | BoundDerived) else owner_of(f)
-        )
+        reuse.forget(*(f.owner, f.path) if isinstance(f, Derived | BoundDerived) else owner_of(f))
     if f is None:
-        relatives.forget()
+        reuse.forget()
         from tapegrad.compiler.client import client
 
         client.clear()

@@ -11,8 +11,8 @@ from tapegrad.core.request import Request
 from tapegrad.derivatives import vjp
 from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError, RandomnessError
+from tapegrad.runtime.argnums import Argnums, checked_argnums
 from tapegrad.runtime.checks import checked_checkpoint, checked_mode
-from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived, derived
 from tapegrad.typing import Checkpoint, Compile
 

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from tapegrad.backends.cpu import kernel_cache, support
-from tapegrad.compiler import inside
-from tapegrad.compiler.first import compile_first
+from tapegrad.compiler import in_process
+from tapegrad.compiler.warm_up import compile_first
 
 
 @pytest.fixture
 def echo(monkeypatch):
     """Compiling gives the program itself, at once."""
-    monkeypatch.setattr(inside, "_answer", lambda job: job)
-    monkeypatch.setattr(inside, "_prepare", lambda threads: None)
+    monkeypatch.setattr(in_process, "_answer", lambda job: job)
+    monkeypatch.setattr(in_process, "_prepare", lambda threads: None)
 
 
 def answers(compiler, count):
@@ -40,8 +40,8 @@ def test_a_thread_that_has_found_no_more_is_still_alive(echo, monkeypatch):
             may_end.wait(30)
 
     kinds = SimpleNamespace(Thread=Lingering)
-    monkeypatch.setattr(inside, "threading", kinds)
-    compiler = inside.Inside()
+    monkeypatch.setattr(in_process, "threading", kinds)
+    compiler = in_process.Inside()
     compiler.begin(1, "one")
     assert left.wait(20)
     compiler.begin(2, "two")
@@ -53,7 +53,7 @@ def test_a_thread_that_has_found_no_more_is_still_alive(echo, monkeypatch):
 
 def test_programs_one_after_the_other(echo):
     """Each comes while the thread may be about to end."""
-    compiler = inside.Inside()
+    compiler = in_process.Inside()
     for number in range(300):
         compiler.begin(number, "program")
         if number % 3 == 0:

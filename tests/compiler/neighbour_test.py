@@ -160,7 +160,7 @@ def test_where_there_is_no_worker_a_thread_compiles(tmp_path):
     """And where there is no thread either, whoever asks for it. Each is a fork of a process that
     has loaded the compiler."""
     program = f"""
-    from tapegrad.compiler.first import compile_first
+    from tapegrad.compiler.warm_up import compile_first
 
     def start(self):
         raise RuntimeError("can't start new thread")

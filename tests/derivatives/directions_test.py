@@ -14,7 +14,7 @@ from tapegrad.differentiate import outer as outer_products
 from tapegrad.differentiate.slices import in_slices
 from tapegrad.ir.text import parse
 from tapegrad.optimize.inline import inline_calls
-from tapegrad.runtime import coloured, jacobians
+from tapegrad.runtime import coloured_products, jacobians
 
 N = 24
 POINT = np.sin(np.arange(1.0, N + 1)) * 0.7
@@ -298,7 +298,7 @@ def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(jacobians, "narrow", narrow)
-    monkeypatch.setattr(coloured, "SMALL_MATRIX", np.inf)
+    monkeypatch.setattr(coloured_products, "SMALL_MATRIX", np.inf)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always" if f in (convolved, fourier, layered, of_a_form) else "never")
     assert len(made) == 3
@@ -357,7 +357,7 @@ def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):
     monkeypatch.setattr(pipeline, "LARGE_RESULT", 0)
     monkeypatch.setattr(pipeline, "MUCH", 0)
     monkeypatch.setattr(pipeline, "sink", lambda tape: sunk.append(1) or sink(tape))
-    monkeypatch.setattr(coloured, "SMALL_MATRIX", np.inf)
+    monkeypatch.setattr(coloured_products, "SMALL_MATRIX", np.inf)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always")
     assert sunk
@@ -388,7 +388,7 @@ def test_parts_of_rows_are_those_of_all(f, monkeypatch):
         return made[-1] or whole
 
     monkeypatch.setattr(jacobians, "narrow", narrow)
-    monkeypatch.setattr(coloured, "SMALL_MATRIX", np.inf)
+    monkeypatch.setattr(coloured_products, "SMALL_MATRIX", np.inf)
     monkeypatch.setattr(outer_products, "MIN_UNFORMED", 0)
     again = types.FunctionType(f.__code__, f.__globals__, f.__name__)  # without its kept tapes
     check_rows(again, "always" if f in (kernel_inverse, softmax, in_space) else "never")

@@ -316,7 +316,7 @@ def test_a_matrix_has_the_type_of_its_argument_in_both_modes(compile):
 def test_memory_is_looked_for_in_proportion_to_the_program(monkeypatch):
     """Plans of long programs take longer than some megabytes are worth."""
     from tapegrad import pipeline
-    from tapegrad.runtime import narrow
+    from tapegrad.runtime import row_blocks
 
     def unlike(x):
         y = x * 1.0
@@ -326,7 +326,7 @@ def test_memory_is_looked_for_in_proportion_to_the_program(monkeypatch):
 
     planned = []
     monkeypatch.setattr(pipeline, "LARGE_RESULT", 2000)  # bytes; the Hessian has 12,800
-    monkeypatch.setattr(narrow, "_memory_of", lambda tape, *_: planned.append(tape) or 0)
+    monkeypatch.setattr(row_blocks, "_memory_of", lambda tape, *_: planned.append(tape) or 0)
     x = np.linspace(0, 1, 40)
     found = hessian(unlike, compile="never")(x)
     assert not planned

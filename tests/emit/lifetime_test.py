@@ -15,7 +15,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import pipeline
 from tapegrad.backends.cpu import linking
-from tapegrad.runtime import relatives
+from tapegrad.runtime import reuse
 
 START = """
 import builtins
@@ -152,7 +152,7 @@ def test_nothing_is_left_of_those_that_are_gone():
     held = [compiled() for _ in range(3)]
     assert len(linking._held) > before
     del held
-    relatives.forget()  # which others of the same code would take over
+    reuse.forget()  # which others of the same code would take over
     collect()
     assert len(linking._held) == before
 

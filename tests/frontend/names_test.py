@@ -22,7 +22,7 @@ from tests.frontend.names_calls import CALLS
 from tapegrad import grad
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
-from tapegrad.observe.activations.reconsidered import settled
+from tapegrad.observe.activations.retracing import settled
 from tapegrad.observe.observer import Observer
 from tapegrad.tracing.frontend.indexing.flat import Flat
 from tapegrad.tracing.runs.run import trace_function

@@ -153,7 +153,7 @@ PLACES = [
     ("tracing/operators/inline_cache.py", "universal.<locals>.apply"),
     ("observe/observer.py", "observed.__exit__"),
     ("observe/observer.py", "Observer.__exit__"),
-    ("observe/guards/checked.py", "hold_now"),
+    ("observe/guards/one_time.py", "hold_now"),
     ("differentiate/reverse.py", "reverse"),
     ("optimize/simplify.py", "simplify"),
     ("runtime/cache.py", "Cache.add"),

@@ -36,7 +36,7 @@ from tapegrad import (
 from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.checking import debug
 from tapegrad.checking.tape_verify import verify
-from tapegrad.differentiate import keeping
+from tapegrad.differentiate import loop_residuals
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal
@@ -348,7 +348,7 @@ def test_linear_loops_keep_nothing_anyway():
 def test_without_a_bound_a_long_condition_is_cut_too(monkeypatch):
     f, *args = FUNCTIONS["while"]
     expected = grad(f, (0, 1), compile="never", checkpoint="never")(*args)
-    monkeypatch.setattr(keeping, "MEMORY", 0)
+    monkeypatch.setattr(loop_residuals, "MEMORY", 0)
     g = grad(f, (0, 1), compile="never", checkpoint="auto")
     g.clear_cache()
     for a, b in zip(g(*args), expected, strict=True):

@@ -11,7 +11,7 @@ import pytest
 from tapegrad import grad, pipeline, scan
 from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.checking.tape_verify import verify
-from tapegrad.differentiate import keeping
+from tapegrad.differentiate import loop_residuals
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.loops import Backward
 from tapegrad.differentiate.reverse import reverse
@@ -216,7 +216,7 @@ def test_what_would_take_too_much_memory_is_computed_again(monkeypatch, rounds, 
     tape = loss(body, avals, 2, lambda h, ys: h * whole(ys * ys), rounds, backwards)
     values = drawn(avals)
     expected = reverse(tape, range(4)).play(*values)
-    monkeypatch.setattr(keeping, "MEMORY", 0)
+    monkeypatch.setattr(loop_residuals, "MEMORY", 0)
     less = verify(reverse(tape, range(4)))
     kept = {out.shape for call in less.calls for out in call.outs}
     assert (rounds + 1,) not in kept

@@ -13,7 +13,7 @@ from tests.loops.explicit_test import same
 
 from tapegrad import gradcheck, trace, value_and_grad
 from tapegrad.observe.program.joins import sides_of
-from tapegrad.runtime import relatives
+from tapegrad.runtime import reuse
 from tapegrad.tracing.statements import while_statement
 
 by_rolled = pytest.mark.parametrize("program", ROLLED, ids=lambda program: program.name)
@@ -28,7 +28,7 @@ def unrolled(program, args, monkeypatch):
     """Value and gradient of this call, its rounds each made."""
     with monkeypatch.context() as patch:
         patch.setattr(while_statement, "_begin", lambda *args: None)
-        relatives.forget()  # its tapes are its own, and have no guards of rounds
+        reuse.forget()  # its tapes are its own, and have no guards of rounds
         again = lambda *args: program.function(*args)  # noqa: E731
         found = value_and_grad(again, argnums(args), compile="never")(*args)
     sides_of.cache_clear()  # which knows that rounds were each made

@@ -10,8 +10,8 @@ import pytest
 
 from tapegrad import grad
 from tapegrad.core.late import CALLS, load
-from tapegrad.observe.guards import checked
-from tapegrad.observe.guards.checked import hold_now
+from tapegrad.observe.guards import one_time
+from tapegrad.observe.guards.one_time import hold_now
 
 
 class Held:
@@ -32,8 +32,8 @@ HOLD = [
     [("kwargs['k'] is None", "k")],
     [("same_bytes(v4, v5)", "bytes")],
 ]
-VALUES = {"v0": np, "v1": checked, "v2": 2.0, "v3": float, "v4": np.ones(2)}
-VALUES |= {"v5": np.ones(2).tobytes(), **checked.HELPERS}
+VALUES = {"v0": np, "v1": one_time, "v2": 2.0, "v3": float, "v4": np.ones(2)}
+VALUES |= {"v5": np.ones(2).tobytes(), **one_time.HELPERS}
 
 
 @pytest.mark.parametrize("lines", HOLD)
@@ -41,7 +41,7 @@ def test_guards_that_hold(lines):
     guards = [(line, word or ("" if line[2:5] == " = " else "it")) for line, word in lines]
     given = {"np": np}, (HELD, LISTED), {"k": None}
     assert hold_now(guards, VALUES, *given)
-    others = {"np": checked, "gone": 1}, (LISTED, [4, 3]), {"k": 0}
+    others = {"np": one_time, "gone": 1}, (LISTED, [4, 3]), {"k": 0}
     assert not hold_now(guards, {**VALUES, "v1": 0, "v5": b""}, *others)
 
 
@@ -53,9 +53,9 @@ def test_what_is_gone_fails_without_an_error():
 def test_lines_that_differ_in_names_alone_have_one_function():
     load(CALLS)
     hold_now([("f['a'] is v0", "a")], VALUES, {"a": np}, (), {})
-    before = len(checked._functions)
+    before = len(one_time._functions)
     assert hold_now([("args['b'] is v3", "b")], VALUES, None, {"b": float}, {})
-    assert len(checked._functions) == before
+    assert len(one_time._functions) == before
 
 
 def test_a_first_call_makes_no_function_of_guards():

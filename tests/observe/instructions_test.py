@@ -19,7 +19,7 @@ import tapegrad
 from tapegrad import grad
 from tapegrad.observe import programs
 from tapegrad.observe.program import frames, watching
-from tapegrad.observe.program.heights import heights_of
+from tapegrad.observe.program.stack_heights import heights_of
 
 VERSION = sys.version_info[:2]
 # What `dis.opmap` has besides instructions: those that compilers use, and what they become.

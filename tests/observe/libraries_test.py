@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad
-from tapegrad.observe.objects.harmless import is_extensions
+from tapegrad.observe.objects.purity import is_extensions
 
 X = np.array([1.0, 2.0])
 # Where something changes before each call, each call is traced.

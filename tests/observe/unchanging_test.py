@@ -5,7 +5,7 @@ import cProfile
 import numpy as np
 import pytest
 
-from tapegrad.observe.guards.unchanging import is_private
+from tapegrad.observe.guards.pure_operations import is_private
 
 NESTED = [{"a": {"b": [[k, str(k)] for k in range(1000)]}}]
 

@@ -10,7 +10,7 @@ import tapegrad as tg
 from tapegrad import jacobian, pipeline, scan
 from tapegrad.backends.numpy.play import run
 from tapegrad.checking.tape_verify import verify
-from tapegrad.optimize.parts import part_rounds
+from tapegrad.optimize.scalar_replacement import part_rounds
 
 P = np.array([1.0, 0.1, 1.5, 0.075])
 U = np.array([2.0, 1.0])

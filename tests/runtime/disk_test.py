@@ -33,7 +33,7 @@ from tapegrad.compiler.packed import pack
 from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.kinds import Control
-from tapegrad.runtime import relatives
+from tapegrad.runtime import reuse
 from tapegrad.runtime.tier import Tier
 
 X = np.array([0.5, -1.0, 2.0])
@@ -61,7 +61,7 @@ def folder(tmp_path, monkeypatch):
 
 def cubes(factor=3.0):
     """A new function, of whose code nothing is in memory."""
-    relatives.forget()
+    reuse.forget()
     return lambda x: np.sum(factor * x**3)
 
 

@@ -17,7 +17,7 @@ from tapegrad.core.request import Request
 from tapegrad.pipeline import trace
 from tapegrad.runtime import variant
 from tapegrad.runtime.entry import flat_function
-from tapegrad.runtime.often import CALLS_BETWEEN_LOOKS, Often, guarded
+from tapegrad.runtime.hot import CALLS_BETWEEN_LOOKS, Often, guarded
 
 
 def test_what_is_called_often_is_compiled():
@@ -63,7 +63,7 @@ def test_what_a_solver_calls_is_one_function(monkeypatch):
         return y[-1], told["nfe"][-1]
 
     monkeypatch.setattr(
-        "tapegrad.runtime.often.CALLS_BETWEEN_LOOKS", 1 << 20
+        "tapegrad.runtime.hot.CALLS_BETWEEN_LOOKS", 1 << 20
     )  # no machine code is looked for
     g, p = jit(f, compile="never"), np.array([1.0, 0.3, 0.2, 0.8])
     expected, evaluations = [g(p) for _ in range(4)][-1]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tapegrad import jit, pipeline, value_and_grad
-from tapegrad.observe.packages import libraries
+from tapegrad.observe.packages import library_calls
 from tapegrad.runtime import variant
 
 MOST = 2.3  # what twice the length may take: there may be a logarithm in it
@@ -267,7 +267,7 @@ class Particle:
 
 def test_the_length_of_a_list_is_no_search_through_its_objects(monkeypatch):
     asked = []
-    monkeypatch.setattr(libraries, "is_inside", lambda kind: asked.append(kind))
+    monkeypatch.setattr(library_calls, "is_inside", lambda kind: asked.append(kind))
 
     def f(x):
         particles = [Particle(x * k) for k in range(50)]

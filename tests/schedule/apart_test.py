@@ -18,13 +18,13 @@ from tapegrad.ir.steps import Compute, Loop
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized, schedule
 from tapegrad.primitives import elementwise as ew
-from tapegrad.schedule import apart
-from tapegrad.schedule.apart import set_apart
+from tapegrad.schedule import isolate
+from tapegrad.schedule.isolate import set_apart
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(apart, "MIN_OUTSIDE", apart.MIN_NEST)
+    monkeypatch.setattr(isolate, "MIN_OUTSIDE", isolate.MIN_NEST)
 
 
 def text(tape: Tape) -> str:

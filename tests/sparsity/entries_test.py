@@ -17,7 +17,7 @@ from tapegrad import (
     value_grad_and_hessian,
     vmap,
 )
-from tapegrad.runtime import coloured
+from tapegrad.runtime import coloured_products
 
 RNG = np.random.default_rng(0)
 ORDER = RNG.permutation(30)
@@ -162,10 +162,10 @@ def work(of):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_dense_jacobian_is_the_same_by_few_passes(name, mode, monkeypatch):
     f, x = PROGRAMS[name], RNG.normal(size=30)
-    monkeypatch.setattr(coloured, "SMALL_MATRIX", 10**9)
+    monkeypatch.setattr(coloured_products, "SMALL_MATRIX", 10**9)
     wanted = jacobian(f, mode=mode, compile="never")(x)
-    monkeypatch.setattr(coloured, "SMALL_MATRIX", 0)
-    monkeypatch.setattr(coloured, "FEWER", 1)
+    monkeypatch.setattr(coloured_products, "SMALL_MATRIX", 0)
+    monkeypatch.setattr(coloured_products, "FEWER", 1)
     for compile in ("never", "always"):
         found = jacobian(f, mode=mode, compile=compile)(x)
         assert found.shape == wanted.shape

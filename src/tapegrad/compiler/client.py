@@ -47,7 +47,7 @@ from tapegrad.ir.tape import Tape
 if TYPE_CHECKING:
     import _socket
 
-    from tapegrad.compiler.inside import Inside
+    from tapegrad.compiler.in_process import Inside
 
 STARTING = 300.0  # seconds until a new worker must send something: disks may be slow
 SILENCE = 30.0  # seconds without a beat after which a busy worker counts as hung
@@ -316,7 +316,7 @@ class Client:
     def _inside(self) -> Inside:
         if self.inside is None:
             load(COMPILER)
-            from tapegrad.compiler.inside import Inside
+            from tapegrad.compiler.in_process import Inside
 
             self.inside = Inside()
         return self.inside

@@ -13,7 +13,7 @@ from typing import Any
 from tapegrad.backends.host import HOST
 from tapegrad.backends.memo import is_common
 from tapegrad.backends.target import Build
-from tapegrad.compiler import disk, kept
+from tapegrad.compiler import code_store, disk
 from tapegrad.compiler.key import kernel_key
 
 
@@ -25,12 +25,12 @@ def with_templates(build: Build, anew: bool = False) -> Build:
         names = {key: _name_of(key) for key in sizes}
         found = {}
         for key, name in names.items():
-            if not anew and (code := kept.find(name)) is not None:
+            if not anew and (code := code_store.find(name)) is not None:
                 found[key] = code
         HOST.objects.add(found)
         new = build(work, {key: size for key, size in sizes.items() if key not in found})
         for key, code in new.items():
-            kept.keep(names[key], code)
+            code_store.keep(names[key], code)
         return found | new
 
     return found_or_built
@@ -40,4 +40,4 @@ def _name_of(key: Any) -> str | None:
     """The name under which a kernel is kept, or None if it isn't."""
     if disk.location() is None or not is_common(key):
         return None
-    return kept.named(kernel_key(key))
+    return code_store.named(kernel_key(key))

@@ -24,10 +24,8 @@ from typing import Any
 
 from tapegrad.backends.host import HOST
 from tapegrad.backends.target import Build, one_by_one
-from tapegrad.compiler import disk, kept
-from tapegrad.compiler.alike import Kind
+from tapegrad.compiler import code_store, disk
 from tapegrad.compiler.executable import encoded
-from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.key import sources_have_changed
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import (
@@ -40,7 +38,9 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
+from tapegrad.compiler.similar import Kind
 from tapegrad.compiler.templates import with_templates
+from tapegrad.compiler.warm_up import compile_first
 from tapegrad.pipeline import compile
 
 assert sys.platform != "win32"  # Windows can't fork: `client` compiles inside there
@@ -61,9 +61,9 @@ def answer(request: Request, build: Build) -> Answer:
     try:
         opaque = opaque_of(request.packed.primitives)
         start = time.perf_counter()
-        name = kept.named(request.kept_as)
+        name = code_store.named(request.kept_as)
         with disk.claim(name):
-            content = None if request.anew else kept.find(name)
+            content = None if request.anew else code_store.find(name)
             found = content is not None
             times["disk"] = time.perf_counter() - start
             if content is None:
@@ -71,7 +71,7 @@ def answer(request: Request, build: Build) -> Answer:
                 tape = request.packed.unpack()
                 made = compile(tape, build, times, Kind(request.packed, tape))
                 content = encoded(made, opaque)
-                kept.keep(name, content)
+                code_store.keep(name, content)
         compiled = HOST.objects.compiles - compiled
         return Answer(content, times=times, kernels=compiled, found=found)
     except Exception:

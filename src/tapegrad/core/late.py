@@ -36,7 +36,7 @@ LINEAR_MAPS = ("tapegrad.runtime.pullback",)  # needed by linear maps at a point
 NEXT_DOOR = (  # needed to start the worker process, and to look on disk
     "_socket",
     "tapegrad.compiler.client",
-    "tapegrad.compiler.kept",
+    "tapegrad.compiler.code_store",
     "tapegrad.schedule.cost",  # expects the seconds that compiling takes
 )
 MACHINE_CODE = (  # needed to load and link machine code
@@ -53,7 +53,7 @@ HALVES = ("ml_dtypes",)  # needed by bfloat16
 FRACTIONS = ("fractions",)  # needed by coefficients of asymptotic series
 SERIES = ("tapegrad.differentiate.taylor",)  # needed by Taylor coefficients
 COMPILER = (  # needed by the compiler in this process
-    "tapegrad.compiler.inside",
+    "tapegrad.compiler.in_process",
     "tapegrad.backends.source.names",
     "tapegrad.backends.source.emit",
     "tapegrad.backends.cpu.support",

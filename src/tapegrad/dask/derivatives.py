@@ -11,7 +11,7 @@ from tapegrad import derivatives as whole
 from tapegrad.core.request import describe
 from tapegrad.dask.running import InParts
 from tapegrad.errors import ArgumentError
-from tapegrad.runtime.chosen import Argnums
+from tapegrad.runtime.argnums import Argnums
 from tapegrad.typing import Compile
 
 Function = Callable[..., Any]

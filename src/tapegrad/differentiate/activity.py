@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.errors import ConversionError
-from tapegrad.ir.taken import lost_by
+from tapegrad.ir.plain_numbers import lost_by
 from tapegrad.ir.tape import Builder, Call, Operand, Tape, Var
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.kinds import Moving, Repeated

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.differentiate.activity import depends_on
-from tapegrad.differentiate.keeping import Checkpoint, Differentiable, with_residuals
 from tapegrad.differentiate.kinks import Kinks, Parts
+from tapegrad.differentiate.loop_residuals import Checkpoint, Differentiable, with_residuals
 from tapegrad.differentiate.loops import Backward, Derive
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError

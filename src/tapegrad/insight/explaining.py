@@ -15,7 +15,7 @@ from tapegrad.core.pages import folded, listed, page
 from tapegrad.core.values import Source
 from tapegrad.errors import UnsupportedError
 from tapegrad.insight.alone import LITTLE, Cause, causes, homes_of, work_of
-from tapegrad.insight.repeated import repetitions, segment_of
+from tapegrad.insight.loop_report import repetitions, segment_of
 from tapegrad.ir.plan import Recurrence, leaves, segments
 from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step

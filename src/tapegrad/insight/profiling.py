@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapegrad.core.pages import folded, page, paragraph, table
 from tapegrad.errors import UnsupportedError
-from tapegrad.insight.holding import Buffer, buffers_of_program, buffers_of_tape, shown
 from tapegrad.insight.limits import limits
 from tapegrad.insight.measuring import PLAYED, Known, Measured, Part, Share, rounds_of, stops
+from tapegrad.insight.peak_memory import Buffer, buffers_of_program, buffers_of_tape, shown
 from tapegrad.ir.report import size
 from tapegrad.ir.tape import Tape
 

@@ -30,9 +30,9 @@ from tapegrad.core.values import aval_of as aval_of
 from tapegrad.core.values import dtype_name as dtype_name
 from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError, UnsupportedError
-from tapegrad.ir.drawn import Drawn
 from tapegrad.ir.editable import METHODS as METHODS
 from tapegrad.ir.editable import Editable
+from tapegrad.ir.exporting import Drawn
 from tapegrad.ir.report import MemoryReport
 from tapegrad.ir.traits import PLAIN, SMOOTH, Algebra, Ties
 

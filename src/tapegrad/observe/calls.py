@@ -31,12 +31,12 @@ from tapegrad.observe.activations.generators import (
     of_generator,
     taken_by_a_derivative,
 )
-from tapegrad.observe.activations.later import may_show, parts_of, read_back
-from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.later_values import may_show, parts_of, read_back
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
-from tapegrad.observe.going_on import go_on, root_called
-from tapegrad.observe.guards.asked import (
+from tapegrad.observe.followed_calls import go_on, root_called
+from tapegrad.observe.guards.locations import ABSENT, put_by, written
+from tapegrad.observe.guards.queried import (
     CALLED_OUTSIDE,
     OF_STREAMS,
     advice_about,
@@ -45,12 +45,13 @@ from tapegrad.observe.guards.asked import (
     reads_own,
     sets_options,
 )
-from tapegrad.observe.guards.places import ABSENT, put_by, written
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.files import may_tell
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.inspection import found_in_class, kind_of_items
+from tapegrad.observe.objects.naming import Key, name_of
+from tapegrad.observe.objects.purity import (
     CONTAINERS,
     DISPATCHER,
     INERT,
@@ -66,12 +67,11 @@ from tapegrad.observe.objects.harmless import (
     is_silent,
     module_of,
 )
-from tapegrad.observe.objects.naming import Key, name_of
-from tapegrad.observe.objects.plainly import found_in_class, kind_of_items
 from tapegrad.observe.objects.settings import note_cache, note_warning
-from tapegrad.observe.operands.plainness import BOUND, check_range, plain_of_key
+from tapegrad.observe.operands.plain_operands import BOUND, check_range, plain_of_key
 from tapegrad.observe.packages.opaque import FOLLOWED, opaque
 from tapegrad.observe.program.source import TAPEGRAD
+from tapegrad.observe.reflection import ATTRIBUTE_METHODS, SPECIAL, in_context, read_vars
 from tapegrad.primitives.base import Value
 
 

@@ -16,22 +16,21 @@ from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.answers import UNKNOWN
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.calls import called
-from tapegrad.observe.closed import rest
 from tapegrad.observe.guards.lookups import FIXED, asked_kind
 from tapegrad.observe.guards.uses import Then, both
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.inspection import code_called, found_in_class, kind_of_items
+from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.objects.purity import (
     ARRAYS_ITERATOR,
     CONTAINERS,
     INERT,
     MAPPINGS,
     is_pythons_class,
 )
-from tapegrad.observe.objects.naming import Key
-from tapegrad.observe.objects.plainly import code_called, found_in_class, kind_of_items
-from tapegrad.observe.operands.caught import unless_caught
-from tapegrad.observe.operands.filling import fill, fill_all, fill_called
-from tapegrad.observe.operands.plainness import put_key
-from tapegrad.observe.operands.replacing import (
+from tapegrad.observe.operands.caught_errors import unless_caught
+from tapegrad.observe.operands.filled_arrays import fill, fill_all, fill_called
+from tapegrad.observe.operands.plain_operands import put_key
+from tapegrad.observe.operands.replacement import (
     put,
     put_class,
     put_plain,
@@ -39,7 +38,7 @@ from tapegrad.observe.operands.replacing import (
     put_traced,
     put_without_derivative,
 )
-from tapegrad.observe.packages import libraries
+from tapegrad.observe.packages import library_calls
 from tapegrad.observe.packages.opaque import FOLLOWED, remembers
 from tapegrad.observe.program.frames import (
     MISSING,
@@ -51,15 +50,16 @@ from tapegrad.observe.program.frames import (
     upper,
 )
 from tapegrad.observe.program.source import at_line
-from tapegrad.observe.waiting import afterwards, threads
-from tapegrad.observe.waiting.logged import made_as_one, stays
+from tapegrad.observe.unwatched_loops import rest
+from tapegrad.observe.waiting import repeated_calls, threads
+from tapegrad.observe.waiting.logging_calls import made_as_one, stays
 from tapegrad.observe.waiting.postponed import postpone_item
 from tapegrad.primitives.base import Value
 
 # ---- attributes and items
 
 
-@libraries.watched
+@library_calls.watched
 def load_attribute(a: Activation, name: str) -> Then | None:
     x = a.top()
     kind = type(x)
@@ -74,7 +74,7 @@ def load_attribute(a: Activation, name: str) -> Then | None:
         if (id(x), name) in a.o.asked:
             return None
         a.o.asked[id(x), name] = x
-    for answers in (afterwards.attribute, libraries.attribute):
+    for answers in (repeated_calls.attribute, library_calls.attribute):
         if (asked := answers(a, x, name)) is not FOLLOWED:
             return asked
     a.o.kind(x)
@@ -111,7 +111,7 @@ def load_super_attribute(a: Activation, asked: tuple[str, bool]) -> None:
 def store_attribute(a: Activation, name: str) -> Then | None:
     fill(a, 0, 1)
     x, value = a.top(), a.top(1)
-    asked = libraries.sets_attribute(a, x, name, value)
+    asked = library_calls.sets_attribute(a, x, name, value)
     if asked is not FOLLOWED:
         return asked
     a.o.kind(x)
@@ -128,7 +128,7 @@ def delete_attribute(a: Activation, name: str) -> None:
     a.o.deleted(a.top(), name)
 
 
-@libraries.watched
+@library_calls.watched
 def subscript(a: Activation, _: Any) -> Then | None:
     put_key(a, 0, a.top(1), "__getitem__")
     x, key = operands(a.stack)
@@ -173,7 +173,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
                 )
             )
         return a.o.element(x, key)
-    for answers in (afterwards.item, libraries.item):
+    for answers in (repeated_calls.item, library_calls.item):
         if (asked := answers(a, x, key)) is not FOLLOWED:
             return asked
     a.o.kind(x)
@@ -191,7 +191,7 @@ def store_subscript(a: Activation, _: Any) -> Then | None:
     put_key(a, 0, a.top(1), "__setitem__")
     if postpone_item(a, [a.top(2)]):
         return None
-    if (note := afterwards.set_item(a)) is not FOLLOWED:
+    if (note := repeated_calls.set_item(a)) is not FOLLOWED:
         return note
     return set_item(a, a.top(1), a.top(0), a.top(2))
 
@@ -281,12 +281,12 @@ def step_iterator(a: Activation, depth: int) -> None:
 # ---- calls
 
 
-@libraries.watched
+@library_calls.watched
 def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
     return call_with(a, 0, *arg)
 
 
-@libraries.watched
+@library_calls.watched
 def call_named(a: Activation, count: int) -> Then | None:
     """Handle a call whose names of keyword arguments are on the stack."""
     return call_with(a, 1, count, a.top())
@@ -329,7 +329,7 @@ def call_with(
     return unless_caught(a, now, given, called(a.o, f, positional, kwargs), positional, kwargs)
 
 
-@libraries.watched
+@library_calls.watched
 def call_ex(a: Activation, flags: int) -> Then | None:
     return call_together(a, flags)
 
@@ -377,10 +377,10 @@ def make_function(a: Activation, _: Any) -> None:
         a.o.made.add(code)
 
 
-@libraries.watched
+@library_calls.watched
 def enter_with(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    for enters in (threads.enter_with, afterwards.enter_with, libraries.enter_with):
+    for enters in (threads.enter_with, repeated_calls.enter_with, library_calls.enter_with):
         if (asked := enters(a, x)) is not FOLLOWED:
             return asked
     a.o.kind(x)
@@ -394,7 +394,7 @@ def enter_with(a: Activation, _: Any) -> Then | None:
 def formatted(a: Activation, how: tuple[int, int]) -> Then | None:
     """Record the text made of an operand: `how` is its depth and the kind of conversion."""
     x = a.top(how[0])
-    if (note := afterwards.formatted(a, *how)) is not FOLLOWED:
+    if (note := repeated_calls.formatted(a, *how)) is not FOLLOWED:
         return note
     a.o.printed([x])
     return a.o.operands([x])

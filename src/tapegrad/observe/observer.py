@@ -25,25 +25,25 @@ from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
 from tapegrad.observe import garbage
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
-from tapegrad.observe.closed import closed_loops
-from tapegrad.observe.going_on import root_called
-from tapegrad.observe.guards.places import owner_of
+from tapegrad.observe.followed_calls import root_called
+from tapegrad.observe.guards.locations import owner_of
 from tapegrad.observe.objects import randomness
-from tapegrad.observe.objects.bars import is_bars
 from tapegrad.observe.objects.comparing import is_made_anew
-from tapegrad.observe.objects.harmless import INERT, PLAIN, PLAIN_TYPES, is_own, is_silent
 from tapegrad.observe.objects.naming import name_of
+from tapegrad.observe.objects.progress_bars import is_bars
+from tapegrad.observe.objects.purity import INERT, PLAIN, PLAIN_TYPES, is_own, is_silent
 from tapegrad.observe.packages.callers import looks_back, note_callers
 from tapegrad.observe.packages.opaque import entered
 from tapegrad.observe.program import frames, watching
+from tapegrad.observe.program.signal_handlers import is_unasked
 from tapegrad.observe.program.source import comes_back
-from tapegrad.observe.program.unasked import is_unasked
 from tapegrad.observe.programs import program_of
 from tapegrad.observe.sides.branches import reached
-from tapegrad.observe.waiting.logged import told
+from tapegrad.observe.unwatched_loops import closed_loops
+from tapegrad.observe.waiting.logging_calls import told
 from tapegrad.observe.waiting.threads import check_done
 from tapegrad.primitives.base import Value
 

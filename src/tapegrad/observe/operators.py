@@ -11,24 +11,24 @@ from tapegrad.errors import TapegradError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then, both
-from tapegrad.observe.objects.harmless import CONTAINERS, INERT, MAPPINGS, SEQUENCES
-from tapegrad.observe.operands.filling import fill
-from tapegrad.observe.operands.plainness import put_key
-from tapegrad.observe.operands.replacing import put_operands
-from tapegrad.observe.packages import libraries
+from tapegrad.observe.objects.purity import CONTAINERS, INERT, MAPPINGS, SEQUENCES
+from tapegrad.observe.operands.filled_arrays import fill
+from tapegrad.observe.operands.plain_operands import put_key
+from tapegrad.observe.operands.replacement import put_operands
+from tapegrad.observe.packages import library_calls
 from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program.frames import operand_at, operands, operator_of, replace
-from tapegrad.observe.waiting import afterwards
+from tapegrad.observe.waiting import repeated_calls
 from tapegrad.primitives.base import Value
 
 
-@libraries.watched
+@library_calls.watched
 def binary(a: Activation, in_place: bool) -> Then | None:
     if in_place:
         fill(a, 1, 0, in_place=True)
     x, y = operands(a.stack)
     if INERT[type(x)] and INERT[type(y)]:
-        asked: Any = afterwards.operation(a, x, y) if type(x) is str else FOLLOWED
+        asked: Any = repeated_calls.operation(a, x, y) if type(x) is str else FOLLOWED
         return None if asked is FOLLOWED else asked
     if in_place and type(x) is list and type(y) in (list, tuple):  # as `extend`
         a.o.adds(x, len(y))
@@ -41,7 +41,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         return both(a.o.taken([y]), joined)
     if in_place:
         a.o.changes(x)
-    for answers in (afterwards.operation, libraries.operation):
+    for answers in (repeated_calls.operation, library_calls.operation):
         if (asked := answers(a, x, y)) is not FOLLOWED:
             return asked
     read = put_operands(a, x, y)
@@ -59,12 +59,12 @@ def compare(a: Activation, asks_truth: bool) -> Then | None:
     return binary(a, False)
 
 
-@libraries.watched
+@library_calls.watched
 def unary(a: Activation, _: Any) -> Then | None:
     x = a.top()
     if INERT[type(x)]:
         return None
-    asked: Any = libraries.operation(a, x)
+    asked: Any = library_calls.operation(a, x)
     return a.o.operands([x]) if asked is FOLLOWED else asked
 
 

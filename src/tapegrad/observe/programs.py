@@ -18,9 +18,9 @@ from tapegrad.observe import names as names_of
 from tapegrad.observe import operators
 from tapegrad.observe.activations.activation import Handler, Program
 from tapegrad.observe.program.frames import READS_TRUTH, top_of
-from tapegrad.observe.program.heights import heights_of
+from tapegrad.observe.program.stack_heights import heights_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
-from tapegrad.observe.waiting import afterwards
+from tapegrad.observe.waiting import repeated_calls
 
 # They read no state: their operands were recorded before, or their results are recorded later.
 _SILENT = """
@@ -97,7 +97,7 @@ HANDLERS: dict[str, Handler] = {
     "MATCH_CLASS": do.match_class,
     "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
     "GET_LEN": operators.unary,
-    "BUILD_STRING": afterwards.joined,
+    "BUILD_STRING": repeated_calls.joined,
     "FORMAT_SIMPLE": lambda a, _: do.formatted(a, (0, 0)),
     "FORMAT_WITH_SPEC": lambda a, _: do.formatted(a, (1, 0)),
     "UNARY_NEGATIVE": operators.unary,

@@ -37,7 +37,7 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition, unrolled
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
-from tapegrad.optimize.growing import with_parts
+from tapegrad.optimize.growing_arrays import with_parts
 from tapegrad.optimize.repetition import MAX_DISTANCE, Repetition, Run, Way
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop

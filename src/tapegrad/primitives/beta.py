@@ -35,7 +35,7 @@ import numpy as np
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.incomplete import rule, weights_of
 from tapegrad.primitives.kinds import ByPartials
-from tapegrad.primitives.rises import whole_rise
+from tapegrad.primitives.polygamma_differences import whole_rise
 from tapegrad.primitives.special import polygamma_at as psi
 
 ROUNDED = 1e-150  # replaces s = 0, where x and y are beside poles

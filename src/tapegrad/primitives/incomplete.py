@@ -348,7 +348,7 @@ def _share_along(k: int, m: int, a: Any, b: Any) -> Any:
 
 def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
     """d^(k+m) log(g)/da^k db^m, for k + m > 1."""
-    from tapegrad.primitives.rises import whole_rise
+    from tapegrad.primitives.polygamma_differences import whole_rise
 
     n = k + m - 1
     if k and m:

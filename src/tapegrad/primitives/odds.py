@@ -27,7 +27,7 @@ from tapegrad.primitives.base import parametric
 from tapegrad.primitives.elementwise import exp
 from tapegrad.primitives.incomplete import weights_of
 from tapegrad.primitives.kinds import ByPartials
-from tapegrad.primitives.rises import rest, rest_rise
+from tapegrad.primitives.polygamma_differences import rest, rest_rise
 from tapegrad.primitives.scipys import log_ratio
 from tapegrad.primitives.stated import stated
 

@@ -26,7 +26,7 @@ from tapegrad.primitives.elementwise import exp, expm1, log, where
 from tapegrad.primitives.incomplete import weights_of
 from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.odds import fall
-from tapegrad.primitives.rises import Rise, rest
+from tapegrad.primitives.polygamma_differences import Rise, rest
 from tapegrad.primitives.scipys import log_ratio, near
 from tapegrad.primitives.special import gammaln
 from tapegrad.primitives.stated import stated

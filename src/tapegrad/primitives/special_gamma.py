@@ -24,7 +24,7 @@ from tapegrad.primitives.elementwise import (
 )
 from tapegrad.primitives.kinds import ByPartials
 from tapegrad.primitives.kinked import absolute
-from tapegrad.primitives.rises import digamma_rise
+from tapegrad.primitives.polygamma_differences import digamma_rise
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
     digamma,

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.compiler import disk
 from tapegrad.core import log
+from tapegrad.core.callback_log import each_once
 from tapegrad.core.frames import short_traceback, shorten
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.locks import patiently
 from tapegrad.core.progress import Progress
 from tapegrad.core.request import Names, Request, describe
-from tapegrad.core.told import each_once
 from tapegrad.errors import ArgumentError, GradientError, TraceError
-from tapegrad.observe.guards.foreign import answers, one_call
+from tapegrad.observe.guards.package_calls import answers, one_call
 from tapegrad.observe.guards.state import State
 from tapegrad.observe.observer import unobserved
-from tapegrad.observe.packages.libraries import not_followed
-from tapegrad.runtime import relatives
-from tapegrad.runtime.bound import BoundDerived
+from tapegrad.observe.packages.library_calls import not_followed
+from tapegrad.runtime import reuse
+from tapegrad.runtime.bound_methods import BoundDerived
 from tapegrad.runtime.cache import Cache, CacheInfo, known_front, owner_of, shapes_of, shared_cache
 from tapegrad.runtime.checks import checked_mode
 from tapegrad.runtime.deriving import derived as derived_of
@@ -201,7 +201,7 @@ class Derived(Shown):
         """The result of a variant that another function of the same code has left, in a 1-tuple.
         This function takes over the variant and its trace."""
         own = [variant.tier for variant in known]
-        for left in relatives.left_by(self.owner, self.path, request):
+        for left in reuse.left_by(self.owner, self.path, request):
             if left.tier in own:
                 continue
             variant = left.variant(self.root, request, self.front, self.__name__)
@@ -243,7 +243,7 @@ class Derived(Shown):
         self._tell(known, variant, request, is_full, seconds)
         found = variant.answer(self.root, request, fresh=True)
         if found is not None:
-            relatives.leave(self.owner, self.path, request, variant)
+            reuse.leave(self.owner, self.path, request, variant)
         if found is None:
             why = "its control flow depends on something that isn't an argument"
             if any(getattr(x, "name", None) == "transform" for x in self.path):
@@ -385,7 +385,7 @@ class Derived(Shown):
             self.cache.add(key, variant)
         if known is None:
             self.cache.count("traces")
-            relatives.leave(self.owner, self.path, request, variant)
+            reuse.leave(self.owner, self.path, request, variant)
         (known or variant).wait(request)
 
     # ---- inside another trace
@@ -406,7 +406,7 @@ class Derived(Shown):
     def clear_cache(self) -> None:
         """Forget all tapes and compiled code, and set the counts to zero."""
         self.cache.clear()
-        relatives.forget(self.owner, self.path)
+        reuse.forget(self.owner, self.path)
 
 
 def called(f: Any, transformation: Transformation, compile: str | None, *args: Any) -> Any:

@@ -10,7 +10,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request
 from tapegrad.ir.opened import opened
 from tapegrad.ir.tape import Tape
-from tapegrad.runtime.halves import with_halves
+from tapegrad.runtime.half_precision import with_halves
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
 from tapegrad.tracing.runs.traced import Traced
 

@@ -28,8 +28,8 @@ from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.views import GetItem, Reshape
 from tapegrad.runtime.checks import check_real_results, check_scalar_result, value_part
-from tapegrad.runtime.coloured import dense, without_unread
-from tapegrad.runtime.narrow import narrow
+from tapegrad.runtime.coloured_products import dense, without_unread
+from tapegrad.runtime.row_blocks import narrow
 from tapegrad.runtime.transformations import (
     Derivation,
     Gradient,

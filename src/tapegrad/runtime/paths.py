@@ -17,7 +17,7 @@ from tapegrad.core.trees import children, flatten, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TraceError
 from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Tape, Var
-from tapegrad.observe.guards.asked import same
+from tapegrad.observe.guards.queried import same
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.batches import repeated

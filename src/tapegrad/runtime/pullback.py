@@ -43,7 +43,7 @@ from tapegrad.runtime.checks import checked_mode, value_part
 from tapegrad.runtime.derived import called
 from tapegrad.runtime.directional import Pushforward, as_vectors, with_value
 from tapegrad.runtime.entry import Miss
-from tapegrad.runtime.halves import kept_so
+from tapegrad.runtime.half_precision import kept_so
 from tapegrad.runtime.transformations import (
     Derivation,
     Halves,

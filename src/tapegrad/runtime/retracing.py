@@ -19,8 +19,8 @@ from tapegrad.core.trees import is_traced
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import first_read
 from tapegrad.ir.tape import Aval, Call, Guard, Tape
-from tapegrad.observe.guards.asked import CALLED_OUTSIDE
-from tapegrad.observe.guards.checked import shown
+from tapegrad.observe.guards.one_time import shown
+from tapegrad.observe.guards.queried import CALLED_OUTSIDE
 from tapegrad.observe.program.source import at_source
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.primitives.control import without_effects

@@ -27,11 +27,11 @@ from tapegrad.core.trees import flatten, is_number, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TapegradError, TraceError
 from tapegrad.ir.tape import Tape
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.observer import code_of, following, note_root, observed
 from tapegrad.observe.program.source import at_source
-from tapegrad.observe.sides.outside import Done
+from tapegrad.observe.sides.outside_changes import Done
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit

@@ -21,7 +21,7 @@ from tapegrad.primitives.base import Writer
 from tapegrad.primitives.elementwise import equal
 from tapegrad.primitives.reductions import All
 from tapegrad.runtime.checks import check_scalar_result
-from tapegrad.runtime.coloured import entries_of, without_unread
+from tapegrad.runtime.coloured_products import entries_of, without_unread
 from tapegrad.runtime.jacobians import Jacobian, in_types_of, without_hessian
 from tapegrad.runtime.transformations import (
     Derivation,

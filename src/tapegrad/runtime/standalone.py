@@ -32,7 +32,7 @@ from tapegrad.pipeline import gradient, optimized, schedule
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.directional import leaves_of
-from tapegrad.runtime.halves import kept_so, with_halves
+from tapegrad.runtime.half_precision import kept_so, with_halves
 from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import Derivation, Jit, with_captured, with_loss
 from tapegrad.tracing.frontend.numpy.undispatched import has_traced

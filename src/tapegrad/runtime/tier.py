@@ -63,9 +63,9 @@ class Tier:
     @cached_property
     def kept_as(self) -> str | None:
         """The key under which the code is kept on disk, or None."""
-        from tapegrad.compiler import kept
+        from tapegrad.compiler import code_store
 
-        return kept.key_of(self.packed)
+        return code_store.key_of(self.packed)
 
     @cached_property
     def price(self) -> float:
@@ -190,10 +190,10 @@ class Tier:
             if self.kept_as is None or not disk.has_any(self.kept_as):
                 return None
             load(MACHINE_CODE)
-            from tapegrad.compiler import kept
+            from tapegrad.compiler import code_store
             from tapegrad.compiler.executable import decoded
 
-            content = kept.find(kept.named(self.kept_as))
+            content = code_store.find(code_store.named(self.kept_as))
             return None if content is None else decoded(content, self._opaque())
         except Exception as error:  # whatever is wrong with the file, the code is compiled again
             let_through(error)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tapegrad.core import told
+from tapegrad.core import callback_log
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
-from tapegrad.observe.activations.reconsidered import Reconsidered, settled
-from tapegrad.observe.guards.foreign import answers, one_call
+from tapegrad.observe.activations.retracing import Reconsidered, settled
+from tapegrad.observe.guards.package_calls import answers, one_call
 from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.observe.observer import Observer, following
-from tapegrad.observe.packages.libraries import failed_in
+from tapegrad.observe.packages.library_calls import failed_in
 from tapegrad.pipeline import trace
 from tapegrad.tracing.memory.escaped import give_back
 from tapegrad.tracing.outside.captured_writes import Choices, begin
@@ -59,7 +59,7 @@ def observed(
 
     def followed(clocks: Clocks) -> tuple[T, Observer]:
         answers.renew()
-        told.current().recorded.clear()
+        callback_log.current().recorded.clear()
         with Observer(root, request.args, request.kwargs, request.name) as observer:
             observer.clocks, observer.again = clocks, again
             begin(observer, choices)
@@ -98,9 +98,9 @@ def observed(
         with one_call(answers.given):
             return settled(with_clocks)
     except Exception:
-        told.current().again()
-        for tell in told.current().recorded:
-            told.current().tell(tell)
+        callback_log.current().again()
+        for tell in callback_log.current().recorded:
+            callback_log.current().tell(tell)
         raise
     finally:
         give_back()

@@ -23,8 +23,8 @@ from tapegrad.ir.tape import Builder, Literal, Tape, with_inner
 from tapegrad.observe.observer import note_root, observed
 from tapegrad.primitives.control import has_effects
 from tapegrad.primitives.views import Reshape
+from tapegrad.runtime.argnums import Argnum, Chosen
 from tapegrad.runtime.checks import check_scalar_result
-from tapegrad.runtime.chosen import Argnum, Chosen
 from tapegrad.tracing.runs.run import own_result, replay
 from tapegrad.tracing.runs.traced import Computed, Traced, kept_as, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer

@@ -16,14 +16,14 @@ import numpy as np
 from tapegrad.backends.numpy.play import run
 from tapegrad.backends.numpy.unmasked import can_be_played
 from tapegrad.compiler.packed import pack
-from tapegrad.core import told
+from tapegrad.core import callback_log
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.late import is_loading_machine_code
 from tapegrad.core.locks import remembered
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Guard, Tape
-from tapegrad.observe.guards.checked import shown
+from tapegrad.observe.guards.one_time import shown
 from tapegrad.observe.guards.state import State
 from tapegrad.observe.objects.comparing import is_same
 from tapegrad.observe.program.source import at_source
@@ -99,7 +99,7 @@ class Variant:
         these arguments, and has drawn its random numbers."""
         outside = self._outside(root, request)
         found = self._found(root, request, fresh)
-        if self.derivation.tells and (found is not None or told.current().count):
+        if self.derivation.tells and (found is not None or callback_log.current().count):
             self._check_told(root, request, outside, found is None)
         self.derivation.computed = None  # the trace's results may be large
         if found is not None and self.entry is None:
@@ -174,7 +174,7 @@ class Variant:
             self._enter(request)
         entry = self.entry  # another thread may remove it
         if self.derivation.tells:
-            told.current().again()
+            callback_log.current().again()
         if entry is not None:
             try:
                 return (entry.call_flat(leaves, taken),)
@@ -196,7 +196,7 @@ class Variant:
             return (self.derivation.assemble(own(computed.values, inputs)),)
         start = time.perf_counter()
         if self.derivation.tells:
-            told.current().again()
+            callback_log.current().again()
         if not self._fits_outside():
             return None
         try:

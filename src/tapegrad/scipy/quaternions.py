@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.extending.arrays import raise_if
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 SERIES_ANGLE = 1e-3  # angles up to which SciPy uses a series
 LOCKED = 1e-7  # gimbal lock: the second angle's distance from 0 or pi

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.extending.arrays import as_tracer
-from tapegrad.scipy.anew import constant
 from tapegrad.scipy.borrowing import kernels
+from tapegrad.scipy.recomputed import constant
 
 MAX_TERMS = 64  # up to this many terms are written out and fused; more are a product
 

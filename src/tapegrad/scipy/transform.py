@@ -34,7 +34,7 @@ from tapegrad.extending import (
 from tapegrad.extending.arrays import as_tracer, cast, raise_if, stacked
 from tapegrad.extending.runs import original_of
 from tapegrad.scipy import quaternions as by
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 HOME = "scipy.spatial.transform"
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from tapegrad.extending import Carrier, any_traced, at_line, refusal, seen, unobserved
 from tapegrad.extending.arrays import as_operand
-from tapegrad.scipy.anew import constant, decided, remembering, rows
 from tapegrad.scipy.distance import minkowski_between
 from tapegrad.scipy.optimize.roots import example
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.recomputed import constant, decided, remembering, rows
+from tapegrad.scipy.solver_calls import stopped
 
 
 def _floats(x: Any) -> Any:

@@ -39,6 +39,7 @@ from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.multilinear import Products
 from tapegrad.primitives.named import Named
 from tapegrad.primitives.odds import OddsCumulant, OddsDensity, OddsHeight, OddsSlope
+from tapegrad.primitives.polygamma_differences import Rise
 from tapegrad.primitives.ratios import RatioSlope
 from tapegrad.primitives.reductions import (
     All,
@@ -52,7 +53,6 @@ from tapegrad.primitives.reductions import (
     Prod,
     Sum,
 )
-from tapegrad.primitives.rises import Rise
 from tapegrad.primitives.softmax import LogSoftmax, LogSumExp, Softmax
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.primitives.special_gamma import BetaDensity, GammaDensity, ParameterSlope

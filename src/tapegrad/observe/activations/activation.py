@@ -9,7 +9,7 @@ from typing import Any
 
 from tapegrad.core.handlers import of_handler
 from tapegrad.errors import TraceError
-from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.program.frames import MISSING, operand
@@ -83,7 +83,7 @@ class Activation(Follower):
         )
         self.loops: dict[int, Any] = {}  # the loops that may be closed, the one whose rounds run,
         self.looping: Any = None
-        self.resting = 0, 0  # and the offsets without callbacks: see `closed.py`
+        self.resting = 0, 0  # and the offsets without callbacks: see `unwatched_loops.py`
         # The loop of which it runs a round for all, the first part of its condition, and the tests
         # that may be one: see `tracing.statements.while_statement`.
         self.turning: Any = None

@@ -10,9 +10,9 @@ from tapegrad.core.named import own_attribute
 from tapegrad.core.statics import is_generator, is_watched
 from tapegrad.core.trees import flatten
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.asked import advice_about_draw
+from tapegrad.observe.guards.queried import advice_about_draw
 from tapegrad.observe.guards.uses import Then, both
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.frames import MISSING

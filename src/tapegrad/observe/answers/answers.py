@@ -34,8 +34,8 @@ from tapegrad.core.tables import is_pandas_file
 from tapegrad.core.values import Value
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program import frames
-from tapegrad.observe.program.heights import heights_of
 from tapegrad.observe.program.source import is_users
+from tapegrad.observe.program.stack_heights import heights_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

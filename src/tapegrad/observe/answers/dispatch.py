@@ -73,7 +73,7 @@ class Dispatch:
     needs_plain: Handler  # whether C code needs plain real numbers at this instruction
     plain_number: Handler  # the same for a real number, which then has no derivative
     is_made: Handler  # whether an array was made by the function, and holds no traced value
-    # for plain arrays that become traced ones: see `observe.operands.filling`
+    # for plain arrays that become traced ones: see `observe.operands.filled_arrays`
     has_traced: Handler  # whether nested lists hold a traced value, besides made arrays
     began: Handler  # the frame that began the innermost trace
     held: Handler  # the arrays that are inputs of tapes

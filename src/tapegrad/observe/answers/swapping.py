@@ -25,7 +25,7 @@ import numpy as np
 
 from tapegrad.core.locks import new_lock
 from tapegrad.observe.answers.answers import Answer, rows, stand_in, version
-from tapegrad.observe.objects.harmless import is_users_file
+from tapegrad.observe.objects.purity import is_users_file
 
 _lock = new_lock()
 _open: dict[int, int] = {}  # the threads of the runs under way, by the ids of their `Names`

@@ -18,7 +18,7 @@ from tapegrad.core.instances import branches, is_instance
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.objects.harmless import CONTAINERS
+from tapegrad.observe.objects.purity import CONTAINERS
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.base import Value
 

@@ -16,10 +16,12 @@ import numpy as np
 
 from tapegrad.core.tables import is_pandas_object
 from tapegrad.core.values import stood_for
-from tapegrad.observe.guards.places import ABSENT, Location
+from tapegrad.observe.guards.locations import ABSENT, Location
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.objects.bars import is_bar, tells_time
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.inspection import found_in_class, looks_up_itself, own_names
+from tapegrad.observe.objects.naming import Key, attribute, names_of
+from tapegrad.observe.objects.progress_bars import is_bar, tells_time
+from tapegrad.observe.objects.purity import (
     CONTAINERS,
     PLAIN_TYPES,
     is_changeable,
@@ -28,8 +30,6 @@ from tapegrad.observe.objects.harmless import (
     is_users_file,
     module_of,
 )
-from tapegrad.observe.objects.naming import Key, attribute, names_of
-from tapegrad.observe.objects.plainly import found_in_class, looks_up_itself, own_names
 from tapegrad.primitives.base import Value
 
 # The layout of an array, and views of its memory. Other attributes read elements.

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.answers.answers import answered_by, row_of, stand_in
-from tapegrad.observe.guards.later import Later
-from tapegrad.observe.guards.places import (
+from tapegrad.observe.guards.callback_reads import Later
+from tapegrad.observe.guards.locations import (
     ABSENT,
     ENDS,
     WHOLE,
@@ -41,7 +41,7 @@ from tapegrad.observe.guards.places import (
     owner_of,
     value_at,
 )
-from tapegrad.observe.objects import plainly, randomness
+from tapegrad.observe.objects import inspection, randomness
 from tapegrad.observe.objects.comparing import (
     ALWAYS_SAME,
     BOUND,
@@ -53,8 +53,8 @@ from tapegrad.observe.objects.comparing import (
     is_same,
     may_be_another,
 )
-from tapegrad.observe.objects.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
 from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.objects.purity import CONTAINERS, MAPPINGS, PLAIN_TYPES
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
 
@@ -142,7 +142,7 @@ class Reads(Later):
 
     def is_key(self, x: Any) -> bool:
         """Whether an object identifies the same item of a dict at each call, if it is pinned."""
-        return plainly.is_value(x) or (self.place(x) is not None and plainly.is_one(x))
+        return inspection.is_value(x) or (self.place(x) is not None and inspection.is_one(x))
 
     def pin(self, x: Any) -> None:
         """Guard the identity of an object: the run has compared it."""
@@ -211,7 +211,7 @@ class Reads(Later):
             self._place(x, name, word)
             self.found(f"{name}.__func__", x.__func__, word, like)
             self.found(f"{name}.__self__", x.__self__, word, like)
-        elif kind in BOUND and plainly.is_bound(x) and id(x) not in self.places:
+        elif kind in BOUND and inspection.is_bound(x) and id(x) not in self.places:
             name = self._assigned(text)
             self._same_type(name, x, word)
             self._fact(f"{name}.__name__ == {x.__name__!r}", word)
@@ -320,7 +320,7 @@ class Reads(Later):
         """Guard all items of a container or object array; yields those that may have parts."""
         x = place.x
         if self._is_open(place):
-            yield from plainly.values(x)
+            yield from inspection.values(x)
             return
         if id(x) not in self._whole:  # else its contents before the run's write are known
             if any(number == id(x) and at != WHOLE for number, at in self.written):
@@ -332,39 +332,39 @@ class Reads(Later):
             if self.reader is not None:
                 self.lines.update((line, self.reader) for line, _ in self.guards[first:])
         if id(x) not in self._plain_content:
-            yield from [v for v in plainly.values(x) if type(v) not in PLAIN_TYPES]
+            yield from [v for v in inspection.values(x) if type(v) not in PLAIN_TYPES]
 
     def _note_items(self, place: Location) -> None:
         x, name = place.x, self.named(place)
         if isinstance(x, np.ndarray):
-            for k, element in enumerate(plainly.values(x)):
+            for k, element in enumerate(inspection.values(x)):
                 text = f"{{}}.ravel().tolist()[{k}]"
                 self.read(place, ("element", k), text, element, place.word)
             return
-        if plainly.is_plain(x):
+        if inspection.is_plain(x):
             content = marshal.dumps(x, 2)
             self._plain_content.add(id(x))
             self._fact(f"marshalled({name}, 2) == {self._value(content)}", place.word)
             return
-        base = plainly.base_of(type(x))
+        base = inspection.base_of(type(x))
         if issubclass(base, (set, frozenset)):
-            same = self._value(list(plainly.elements(x)))
+            same = self._value(list(inspection.elements(x)))
             self._fact(f"same_elements({self.all_of(place)}, {same})", place.word)
-            for element in plainly.elements(x):
+            for element in inspection.elements(x):
                 if type(element) not in PLAIN_TYPES:
                     self.constant(element, place.word)
             return
-        keys = list(plainly.elements(x) if base in MAPPINGS else range(plainly.length(x)))
+        keys = list(inspection.elements(x) if base in MAPPINGS else range(inspection.length(x)))
         self.shape_of(place, keys)
         for key in keys:
             if type(key) not in PLAIN_TYPES:
                 self.constant(key, place.word)
             at = ("item", Key(key))
-            self.read(place, at, self.item_of(place, key), plainly.item(x, key), place.word)
+            self.read(place, at, self.item_of(place, key), inspection.item(x, key), place.word)
 
     def shape_of(self, place: Location, keys: Collection[Any]) -> None:
         """Guard which keys a mapping has, or how many items another container has."""
-        x, name, base = place.x, self.named(place), plainly.base_of(type(place.x))
+        x, name, base = place.x, self.named(place), inspection.base_of(type(place.x))
         first = len(self.guards)
         if isinstance(x, collections.deque):
             self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
@@ -384,12 +384,12 @@ class Reads(Later):
     def all_of(self, place: Location) -> str:
         """The text of a container's elements in the guards, as its built-in class returns them."""
         name, kind = self.named(place), type(place.x)
-        base = plainly.base_of(kind)
+        base = inspection.base_of(kind)
         return name if base is kind else f"{self._value(base)}.__iter__({name})"
 
     def item_of(self, place: Location, key: Any) -> str:
         """The text of an item of a container, {}, as its built-in class returns it."""
-        base = plainly.base_of(type(place.x))
+        base = inspection.base_of(type(place.x))
         if base in (None, type(place.x)):
             return f"{{}}[{self.key(key)}]"
         return f"{self._value(base)}.__getitem__({{}}, {self.key(key)})"

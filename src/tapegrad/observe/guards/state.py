@@ -19,9 +19,9 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
-from tapegrad.observe.guards.checked import difference, failing, hold_now
-from tapegrad.observe.guards.foreign import answers
-from tapegrad.observe.guards.places import as_before
+from tapegrad.observe.guards.locations import as_before
+from tapegrad.observe.guards.one_time import difference, failing, hold_now
+from tapegrad.observe.guards.package_calls import answers
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.comparing import HELPERS
 

@@ -18,16 +18,17 @@ from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.core.values import stood_for
 from tapegrad.errors import TapegradError
 from tapegrad.observe.guards.identities import Identities
+from tapegrad.observe.guards.locations import END, ENDS, WHOLE
 from tapegrad.observe.guards.lookups import Lookups
-from tapegrad.observe.guards.places import END, ENDS, WHOLE
+from tapegrad.observe.guards.pure_operations import has_own_operators, operator_is_known
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.guards.unchanging import has_own_operators, operator_is_known
-from tapegrad.observe.objects import plainly, randomness
-from tapegrad.observe.objects.bars import is_bar, is_screen
+from tapegrad.observe.objects import inspection, randomness
 from tapegrad.observe.objects.comparing import has_attributes, has_few, is_decimal, is_equal
 from tapegrad.observe.objects.containers import LOOKING
 from tapegrad.observe.objects.files import is_read
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.naming import Key, attribute, index_text, plain_key
+from tapegrad.observe.objects.progress_bars import is_bar, is_screen
+from tapegrad.observe.objects.purity import (
     CONTAINERS,
     INERT,
     LOOKING_UP,
@@ -43,7 +44,6 @@ from tapegrad.observe.objects.harmless import (
     is_recorded,
     is_self_contained,
 )
-from tapegrad.observe.objects.naming import Key, attribute, index_text, plain_key
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program import frames
 from tapegrad.primitives.base import Value
@@ -108,7 +108,7 @@ class Uses:
         if not arrays:
             return None
         start = len(self.captured)
-        before = [] if traced else [plainly.checksum(x) for x in arrays]
+        before = [] if traced else [inspection.checksum(x) for x in arrays]
 
         def then(result: Any) -> None:
             met = self.captured[start:]
@@ -117,7 +117,7 @@ class Uses:
                     for place in self.reads.arrays_of(x):
                         self.reads.contents(place)
             for x, was in zip(arrays, before, strict=not traced):
-                if plainly.checksum(x) != was:  # as `out=`, for instance
+                if inspection.checksum(x) != was:  # as `out=`, for instance
                     self.reads.lost(self.reads.arrays_of(x)[0].word)
 
         return then
@@ -182,7 +182,7 @@ class Uses:
                 if place is not None:
                     self._take(reads.items(place), arrays, whole, seen)
                 elif kind not in (set, frozenset):
-                    self._take(plainly.values(x), arrays, whole, seen)
+                    self._take(inspection.values(x), arrays, whole, seen)
                 self.kind(x)
                 self.enters = self.enters or kind not in CONTAINERS
             elif isinstance(x, type):
@@ -254,7 +254,7 @@ class Uses:
     def _all_of(self, x: Any) -> list[Any]:
         """The values of all attributes of an object, recorded as read."""
         own = self.lookups.whole_object(x) if self.reads.place(x) is not None else None
-        return own or [*(plainly.own_names(x) or {}).values()]
+        return own or [*(inspection.own_names(x) or {}).values()]
 
     def callable(self, f: Any) -> list[Any]:
         """Record that C code may call this function, unseen if it is in C, too. Returns the objects
@@ -345,7 +345,7 @@ class Uses:
         """Record that one item of a container is looked up; a defaultdict `makes` a missing one."""
         if not INERT[type(key)]:
             self.kind(key)  # its `__hash__` may be called
-        place, kind = self.reads.place(x), plainly.kind_of_items(x)
+        place, kind = self.reads.place(x), inspection.kind_of_items(x)
         key = plain_key(key)
         if place is None or self._was_added(x, key):
             return None
@@ -425,7 +425,7 @@ class Uses:
 
     def sets_item(self, x: Any, key: Any, deletes: bool = False) -> None:
         """Record that an item of a container is about to be set or deleted."""
-        place, kind = self.reads.place(x), plainly.kind_of_items(x)
+        place, kind = self.reads.place(x), inspection.kind_of_items(x)
         is_item = isinstance(x, dict) and kind in MAPPINGS and self.reads.is_key(key)
         if place is not None and kind is list and type(key) is int and not deletes:
             added = any((id(x), end) in self.reads.written for end in (END, WHOLE))
@@ -470,7 +470,7 @@ class Uses:
         found = getattr(type(x), name, None)
         if not isinstance(x, type) and self.lookups.is_users_class(type(x)) and found is not None:
             self.lookups.in_class(type(x), name, inspect.getattr_static(type(x), name))
-        if hasattr(type(found), "__set__") and not plainly.is_slot(found):
+        if hasattr(type(found), "__set__") and not inspection.is_slot(found):
             self.lookups.attribute(x, name)  # of a property: its setter is followed
             return
         if place is None:

@@ -18,14 +18,14 @@ import numpy as np
 from tapegrad.core.instances import branch_of, rest_of
 from tapegrad.core.statics import is_watched
 from tapegrad.core.trees import flatten
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.inspection import own_names
+from tapegrad.observe.objects.purity import (
     DISPATCHER,
     HEAP_TYPE,
     PLAIN_TYPES,
     is_inert,
     is_users_file,
 )
-from tapegrad.observe.objects.plainly import own_names
 from tapegrad.observe.objects.settings import errors_of, keeps, settings
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)

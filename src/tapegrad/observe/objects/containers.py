@@ -11,8 +11,8 @@ import contextlib
 import types
 from typing import Any, NamedTuple
 
-from tapegrad.observe.objects import plainly
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects import inspection
+from tapegrad.observe.objects.purity import (
     HEAP_TYPE,
     is_numpys_module,
     is_pythons_class,
@@ -68,14 +68,14 @@ def parts_of(x: Any) -> Parts | None:
 def is_open(kind: type, name: str = "") -> bool:
     """Whether objects of a class consist of their attributes alone, which are set and found as in
     any ordinary Python class; with `name`, also that attribute."""
-    module, slot = module_of(kind), plainly.found_in_class(kind, name)
+    module, slot = module_of(kind), inspection.found_in_class(kind, name)
     if type(slot) is not types.MemberDescriptorType and hasattr(type(slot), "__set__"):
         return False
     return kind is types.SimpleNamespace or (
         bool(kind.__flags__ & HEAP_TYPE)
         and not issubclass(kind, (type, BaseException, types.ModuleType, Value))
-        and not plainly.looks_up_itself(kind)
-        and plainly.base_of(kind) is None
+        and not inspection.looks_up_itself(kind)
+        and inspection.base_of(kind) is None
         and is_pythons_class(kind)
         and not is_numpys_module(module)
         and not module.startswith("tapegrad.")
@@ -89,8 +89,8 @@ def part(x: Any, key: Any) -> Any:
             return x[key] if type(x) in NUMBERED or key in x else MISSING
         if type(x) is types.CellType:
             return x.cell_contents
-        own = plainly.own_names(x) or {}
-        slot = plainly.found_in_class(type(x), key)
+        own = inspection.own_names(x) or {}
+        slot = inspection.found_in_class(type(x), key)
         held = type(slot) is types.MemberDescriptorType
         return slot.__get__(x) if held else own.get(key, MISSING)
     except (IndexError, AttributeError, ValueError):  # ValueError: an empty cell
@@ -99,7 +99,7 @@ def part(x: Any, key: Any) -> Any:
 
 def put(x: Any, key: Any, value: Any) -> None:
     """Set a part."""
-    slot = plainly.found_in_class(type(x), key) if type(key) is str else None
+    slot = inspection.found_in_class(type(x), key) if type(key) is str else None
     if type(x) in KEYED or type(x) in NUMBERED:
         x[key] = value
     elif type(x) is types.CellType:
@@ -107,7 +107,7 @@ def put(x: Any, key: Any, value: Any) -> None:
     elif type(slot) is types.MemberDescriptorType:
         slot.__set__(x, value)
     else:
-        plainly.own_names(x)[key] = value
+        inspection.own_names(x)[key] = value
 
 
 def content(x: Any) -> Any:
@@ -124,7 +124,7 @@ def _names(x: Any) -> list[str]:
         for name, slot in vars(kind).items()
         if type(slot) is types.MemberDescriptorType
     ]
-    found = dict.fromkeys(plainly.own_names(x) or ())
+    found = dict.fromkeys(inspection.own_names(x) or ())
     for name, slot in slots:
         with contextlib.suppress(AttributeError):  # an empty slot
             slot.__get__(x)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.core.named import own_attribute
-from tapegrad.observe.objects.bars import is_screen, is_unused
-from tapegrad.observe.objects.harmless import is_file, is_self_contained
+from tapegrad.observe.objects.progress_bars import is_screen, is_unused
+from tapegrad.observe.objects.purity import is_file, is_self_contained
 
 
 def is_read(x: Any) -> bool:

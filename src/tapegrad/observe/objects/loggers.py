@@ -7,7 +7,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.observe.objects.bars import is_screen
+from tapegrad.observe.objects.progress_bars import is_screen
 
 
 def logger_of(f: Any, args: Sequence[Any]) -> tuple[Any, Sequence[Any], bool]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.named import own_attribute
-from tapegrad.observe.objects.plainly import looks_up_itself
+from tapegrad.observe.objects.inspection import looks_up_itself
 from tapegrad.primitives.base import Value
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegrad.core.named import own_attribute
 from tapegrad.errors import RandomnessError
-from tapegrad.observe.objects.harmless import is_librarys_code
+from tapegrad.observe.objects.purity import is_librarys_code
 from tapegrad.observe.program.source import at_line
 
 FIX = (

@@ -25,10 +25,10 @@ import numpy as np
 
 from tapegrad.core.values import stood_for
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.guards.places import owner_of
-from tapegrad.observe.objects.harmless import INERT, is_pythons_class
+from tapegrad.observe.guards.locations import owner_of
+from tapegrad.observe.objects.purity import INERT, is_pythons_class
 from tapegrad.observe.program import frames
-from tapegrad.observe.program.heights import variables_of
+from tapegrad.observe.program.stack_heights import variables_of
 from tapegrad.primitives.base import Value
 
 Put = Callable[[Any], None]

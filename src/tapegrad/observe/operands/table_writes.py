@@ -29,7 +29,7 @@ from tapegrad.core.tables import (
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects import inspection
 from tapegrad.observe.operands.holders import Family, Search, counted
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
@@ -198,7 +198,7 @@ def _table_of(x: Any) -> Any:
     if dispatch.has_traced(x):
         return None
     if is_table(x):
-        held = (plainly.own_names(x) or {}).get("_cacher")
+        held = (inspection.own_names(x) or {}).get("_cacher")
         of = held[1]() if type(held) is tuple and type(held[1]) is weakref.ref else None
         return x if of is None else of
     of = getattr(x, "obj", None) if is_pandas_class(type(x)) else None

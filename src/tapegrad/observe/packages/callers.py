@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from tapegrad.observe.activations.notes import Notes
-from tapegrad.observe.guards.asked import Leaf
-from tapegrad.observe.objects.harmless import INERT, is_own
+from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.guards.queried import Leaf
+from tapegrad.observe.objects.purity import INERT, is_own
 
 _FRAMES = {"_getframe", "currentframe"}
 _VARIABLES = {"f_locals", "f_globals"}

@@ -22,14 +22,15 @@ import numpy as np
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
-from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.asked import is_date
+from tapegrad.observe.guards.queried import is_date
 from tapegrad.observe.guards.uses import Then, both
-from tapegrad.observe.objects import plainly, randomness
-from tapegrad.observe.objects.bars import is_bars, shown
+from tapegrad.observe.objects import inspection, randomness
 from tapegrad.observe.objects.files import is_read
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.naming import Key, name_of
+from tapegrad.observe.objects.progress_bars import is_bars, shown
+from tapegrad.observe.objects.purity import (
     CONTAINERS,
     INERT,
     is_extensions,
@@ -45,7 +46,6 @@ from tapegrad.observe.objects.harmless import (
     is_users_file,
     module_of,
 )
-from tapegrad.observe.objects.naming import Key, name_of
 from tapegrad.observe.objects.settings import note_settings
 from tapegrad.observe.program.source import SCIPY
 from tapegrad.observe.sides.effects import Stopped
@@ -333,7 +333,7 @@ def generators_in(
             if x.dtype.hasobject:
                 todo += x.ravel().tolist()
         elif kind in CONTAINERS:
-            todo += plainly.values(x)
+            todo += inspection.values(x)
         elif isinstance(x, randomness.kinds()):
             found.append(x)
         elif isinstance(x, (np.dtype, range, slice)):
@@ -363,8 +363,8 @@ def generators_in(
         elif is_pandas_object(x) or type(x).__module__.startswith("pandas._libs."):
             continue
         elif is_librarys(kind) or module_of(kind).startswith("numpy.") or _is_inside(kind):
-            todo += [*(plainly.own_names(x) or {}).values(), *plainly.in_slots(x)]
-            todo += plainly.values(x) if plainly.base_of(kind) is not None else []
+            todo += [*(inspection.own_names(x) or {}).values(), *inspection.in_slots(x)]
+            todo += inspection.values(x) if inspection.base_of(kind) is not None else []
         elif kind in _IN_C and _in_c(x) is not None:
             held = own_attribute(x, "__self__")
             todo += [] if isinstance(held, (type, types.ModuleType)) else [held]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from types import CodeType
 
 from tapegrad.core.listing import listing_of
-from tapegrad.observe.program.heights import heights_of
+from tapegrad.observe.program.stack_heights import heights_of
 
 _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
 _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])

@@ -6,9 +6,9 @@ runs the stack is consistent, so it can be read from memory:
     PyFrameObject:         reference count, type, f_back, f_frame -> _PyInterpreterFrame
     _PyInterpreterFrame:   ... the function ..., local variables, stack
 
-The layouts are those of CPython's `Include/internal/pycore_frame.h`. `heights.py` computes the
-stack's height. Before the first use, all of this is tried on a function whose operands are known
-(`watching.py`). If that fails nothing is read from memory, and runs aren't observed.
+The layouts are those of CPython's `Include/internal/pycore_frame.h`. `stack_heights.py` computes
+the stack's height. Before the first use, all of this is tried on a function whose operands are
+known (`watching.py`). If that fails nothing is read from memory, and runs aren't observed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tapegrad.observe.program import frames
-from tapegrad.observe.program.heights import heights_of
+from tapegrad.observe.program.stack_heights import heights_of
 
 
 class Follower:
@@ -31,7 +31,7 @@ class Follower:
 if sys.version_info < (3, 12):
     # Whether there is a callback for EXTENDED_ARG, the prefix of an instruction, too.
     PREFIX_TOLD = True
-    CAN_REST = True  # whether callbacks can be limited to lines: see `closed.py`
+    CAN_REST = True  # whether callbacks can be limited to lines: see `unwatched_loops.py`
 
     def follow(frame: FrameType, codes: dict[int, CodeType]) -> None:
         """Have Python call back before each instruction of this frame. `codes` holds the followed

@@ -35,9 +35,9 @@ from tapegrad.observe.program.frames import (
 )
 from tapegrad.observe.program.joins import RETURNED, Join, Sides, own_names, sides_of
 from tapegrad.observe.program.liveness import Flow
-from tapegrad.observe.sides.appends import Lengths, Merging, known
+from tapegrad.observe.sides.appended_items import Lengths, Merging, known
 from tapegrad.observe.sides.effects import Effects
-from tapegrad.observe.sides.owned import Replaced
+from tapegrad.observe.sides.owned_objects import Replaced
 
 FEWEST = 4  # how often a test is reached before its sides are run alone
 TRIES = 8  # failed sides in a row before a test stays a guard
@@ -128,7 +128,7 @@ class Branch(_Side):
     lengths: Lengths  # of the growing lists
     # How often dead variables hold a value, by id.
     unread: collections.Counter[int] = field(default_factory=collections.Counter)
-    replaced: int = 0  # the number of replacements before it: see `owned.py`
+    replaced: int = 0  # the number of replacements before it: see `owned_objects.py`
     entries: int = PLACES  # appended items have numbers from here downwards
 
     def joined(self, a: Activation) -> None:

@@ -26,7 +26,7 @@ from tapegrad.core.named import own_attribute
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.generators import generator_drawn_from
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.unchanging import (
+from tapegrad.observe.guards.pure_operations import (
     ALONE,
     ITERATORS,
     changes_nothing,
@@ -36,15 +36,15 @@ from tapegrad.observe.guards.unchanging import (
     is_passive,
     is_private,
 )
-from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects import inspection
 from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open
-from tapegrad.observe.objects.harmless import INERT
-from tapegrad.observe.objects.harmless import is_own as is_own_code
+from tapegrad.observe.objects.purity import INERT
+from tapegrad.observe.objects.purity import is_own as is_own_code
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, local, operand_at
 from tapegrad.observe.program.joins import EXHAUSTED, sides_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
-from tapegrad.observe.sides.owned import Owned, is_own
+from tapegrad.observe.sides.owned_objects import Owned, is_own
 from tapegrad.primitives.base import Value
 
 # The modules of iterators for loops that are traced in their frame.
@@ -257,7 +257,7 @@ def _set_item(a: Activation, arg: Any) -> bool:
 
 def _set_attribute(a: Activation, name: str) -> bool:
     kind: Any = type(a.top())
-    slot = plainly.found_in_class(kind, name)
+    slot = inspection.found_in_class(kind, name)
     f = slot.fset if type(slot) is property else kind.__setattr__
     if type(f) is types.FunctionType:
         return changes_nothing(f, (a.top(),), {})

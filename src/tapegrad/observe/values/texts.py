@@ -27,8 +27,8 @@ from tapegrad.core.installed import PYTHONS, is_installed, is_pythons
 from tapegrad.core.log import warn
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.bars import is_bar, is_bars, is_screen
 from tapegrad.observe.objects.loggers import logs_elsewhere
+from tapegrad.observe.objects.progress_bars import is_bar, is_bars, is_screen
 from tapegrad.observe.program.source import (
     at_line,
     is_users,

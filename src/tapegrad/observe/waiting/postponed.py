@@ -22,15 +22,15 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.named import own_attribute
 from tapegrad.ir.tape import Source
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.catching import is_caught
-from tapegrad.observe.activations.learned import AT_ONCE, places
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.code_facts import AT_ONCE, places
+from tapegrad.observe.activations.error_handlers import is_caught
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.places import Location
+from tapegrad.observe.guards.locations import Location
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.objects.bars import is_unused
-from tapegrad.observe.objects.harmless import CONTAINERS
 from tapegrad.observe.objects.naming import Key
+from tapegrad.observe.objects.progress_bars import is_unused
+from tapegrad.observe.objects.purity import CONTAINERS
 from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at

@@ -25,9 +25,9 @@ from typing import Any, cast
 from tapegrad.core.named import own_attribute
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.learned import THREADS, places
-from tapegrad.observe.activations.notes import Notes
-from tapegrad.observe.guards.asked import OF_THREADS
+from tapegrad.observe.activations.code_facts import THREADS, places
+from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.guards.queried import OF_THREADS
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program import frames

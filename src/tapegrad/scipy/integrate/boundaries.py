@@ -24,7 +24,7 @@ from tapegrad.scipy.callbacks import Callback, Other
 from tapegrad.scipy.integrate.trajectories import HOME
 from tapegrad.scipy.interpolate.piecewise import Piecewise, interval
 from tapegrad.scipy.optimize.roots import WHY, ending, example, reaching
-from tapegrad.scipy.outside import Outside, stopped
+from tapegrad.scipy.solver_calls import Outside, stopped
 
 
 class Boundary(BVPResult, Carrier):

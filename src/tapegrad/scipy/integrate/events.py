@@ -18,7 +18,7 @@ from tapegrad.extending import as_called
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.optimize.roots import bracketed
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 PartsOf = Callable[[Sequence[Any]], Sequence[Any]]
 NEVER = 2**62  # `most` of an event that never ends the solution

@@ -48,7 +48,7 @@ from tapegrad.extending.tapes import (
 )
 from tapegrad.scipy.callbacks import joined, may_step
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
-from tapegrad.scipy.outside import Constant
+from tapegrad.scipy.solver_calls import Constant
 
 END_DISTANCE = 1e-9  # the distance from an end, where an integrand may be infinite
 SLIGHT = 1e-9  # a negligible jump, relative to the integrand

@@ -12,7 +12,7 @@ import numpy as np
 from tapegrad.extending.tapes import Aval, ForeignCall
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import ending
-from tapegrad.scipy.outside import Outside, recorded
+from tapegrad.scipy.solver_calls import Outside, recorded
 
 SHARE = 1e-3  # relative to a slope's mean: smaller jumps are ignored
 WHY = (

@@ -41,8 +41,8 @@ from tapegrad.scipy.integrate.integrals import (
 )
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
 from tapegrad.scipy.optimize.roots import ending, example, plainly, watched
-from tapegrad.scipy.outside import Outside, stopped
 from tapegrad.scipy.results import Untold
+from tapegrad.scipy.solver_calls import Outside, stopped
 
 HOME = "scipy.integrate"
 WHY = (

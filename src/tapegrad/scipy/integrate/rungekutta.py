@@ -22,7 +22,7 @@ from tapegrad.extending.loops import scan, while_loop
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.entries import unset, with_entry
 from tapegrad.scipy.integrate.events import Events
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 METHODS = {"RK45": theirs.RK45, "RK23": theirs.RK23, "DOP853": theirs.DOP853}
 MAX_STEPS = 1 << 40  # more steps than a user waits for

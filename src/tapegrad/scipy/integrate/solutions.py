@@ -11,12 +11,12 @@ import scipy.integrate as theirs
 
 from tapegrad.extending import Carrier, is_traced, unobserved
 from tapegrad.extending.arrays import Tracer
-from tapegrad.scipy.integrate import courses, jumps
-from tapegrad.scipy.integrate.courses import Course
-from tapegrad.scipy.integrate.ends import Steps, along
-from tapegrad.scipy.integrate.readings import over_steps, parts_in, values_at
+from tapegrad.scipy.integrate import jumps, step_loops
+from tapegrad.scipy.integrate.all_steps import Steps, along
+from tapegrad.scipy.integrate.dense_output import over_steps, parts_in, values_at
 from tapegrad.scipy.integrate.rungekutta import Method
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.integrate.step_loops import Course
+from tapegrad.scipy.solver_calls import stopped
 
 
 class Solution(theirs.OdeSolution, Carrier):
@@ -130,8 +130,8 @@ class Run:
         first = self.span[0] + np.float64(0), self.y0
         rises = self.method.direction > 0
         course = Course(self.ends._trace, self.count, first, self.last, self.over, rises)
-        t = along(Steps(course, self.times, courses.time), 1)
-        y = along(Steps(course, self.values, courses.value), 2)
+        t = along(Steps(course, self.times, step_loops.time), 1)
+        y = along(Steps(course, self.values, step_loops.value), 2)
         return t, y, Solution(self.method, self.steps, t, self.on_the_way)
 
 

@@ -21,12 +21,11 @@ from tapegrad.extending import Carrier, as_called, at_line, is_traced, refusal, 
 from tapegrad.extending.arrays import Tracer, as_operand
 from tapegrad.extending.loops import while_loop
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.integrate import courses
-from tapegrad.scipy.integrate.courses import Course
-from tapegrad.scipy.integrate.ends import Steps, along
+from tapegrad.scipy.integrate import step_loops
+from tapegrad.scipy.integrate.all_steps import Steps, along
+from tapegrad.scipy.integrate.dense_output import values_at
 from tapegrad.scipy.integrate.entries import entry
 from tapegrad.scipy.integrate.events import Events, events_of
-from tapegrad.scipy.integrate.readings import values_at
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.integrate.solutions import (
     Run,
@@ -37,9 +36,10 @@ from tapegrad.scipy.integrate.solutions import (
     values_of,
     with_end,
 )
+from tapegrad.scipy.integrate.step_loops import Course
 from tapegrad.scipy.optimize.roots import ending, example, reaching
-from tapegrad.scipy.outside import Constant, Outside, aside, stopped
 from tapegrad.scipy.results import Untold
+from tapegrad.scipy.solver_calls import Constant, Outside, aside, stopped
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes of the residuals of all steps
@@ -373,8 +373,8 @@ def _of_room(
 
     first = start + np.float64(0), y0
     course = Course(y._trace, count - 1, first, lambda: (end, last()), loop, end > start)
-    of_times = along(Steps(course, times, courses.time), 1)
-    return of_times, along(Steps(course, values, courses.value), 2)
+    of_times = along(Steps(course, times, step_loops.time), 1)
+    return of_times, along(Steps(course, values, step_loops.value), 2)
 
 
 def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any, number: Any = None) -> Any:

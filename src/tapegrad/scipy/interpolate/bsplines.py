@@ -13,7 +13,7 @@ from tapegrad.extending import at_line, is_traced, refusal, seen
 from tapegrad.extending.arrays import as_array
 from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats, without
 from tapegrad.scipy.linalg.systems import solve_banded
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 
 @dataclass(eq=False)

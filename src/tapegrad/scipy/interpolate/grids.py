@@ -24,7 +24,7 @@ from tapegrad.scipy.interpolate.piecewise import (
     interval,
     pchip,
 )
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 from tapegrad.scipy.sparse import linalg as _declared  # noqa: F401 # what answers gcrotmk
 
 ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}

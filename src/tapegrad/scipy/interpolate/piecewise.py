@@ -16,7 +16,7 @@ from scipy.linalg import solve_banded as plain_solve
 from tapegrad.extending import Carrier, at_line, is_traced, refusal, seen
 from tapegrad.extending.arrays import as_array, as_operand
 from tapegrad.scipy.linalg.systems import solve_banded
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 
 def floats(x: Any) -> Any:

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from tapegrad.extending import at_line, refusal, seen
-from tapegrad.scipy.anew import rows
 from tapegrad.scipy.interpolate.piecewise import Interpolant, floats
+from tapegrad.scipy.recomputed import rows
 from tapegrad.scipy.trees import tree_of
 
 # phi as a function of the squared distance

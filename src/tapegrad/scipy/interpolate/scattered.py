@@ -25,9 +25,9 @@ from scipy.spatial import Delaunay, cKDTree
 
 from tapegrad.extending import Carrier, at_line, held, is_traced, refusal, seen, unobserved
 from tapegrad.extending.primitives import Known
-from tapegrad.scipy.anew import constant, remembering, rows
 from tapegrad.scipy.interpolate.piecewise import floats
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.recomputed import constant, remembering, rows
+from tapegrad.scipy.solver_calls import stopped
 
 
 @dataclass(eq=False)

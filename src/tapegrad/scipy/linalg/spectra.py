@@ -12,7 +12,7 @@ from tapegrad.extending.arrays import linalg as numpys
 from tapegrad.extending.tapes import Aval, ForeignCall
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked
-from tapegrad.scipy.outside import Constant, recorded
+from tapegrad.scipy.solver_calls import Constant, recorded
 
 WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128}
 

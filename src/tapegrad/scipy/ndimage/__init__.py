@@ -12,7 +12,7 @@ from tapegrad.extending import at_line, is_traced, refusal, stands_for
 from tapegrad.extending.runs import library_code
 from tapegrad.scipy.borrowing import borrow, converting, kernels
 from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
-from tapegrad.scipy.outside import stopped, valued
+from tapegrad.scipy.solver_calls import stopped, valued
 from tapegrad.scipy.stencils import MAX_TERMS, correlated, filters, padded, parts, picked
 
 HOME = "scipy.ndimage"

@@ -1,5 +1,5 @@
 """Traceable versions of scipy.optimize. Most are in `roots.py`, `minima.py`, `fits.py`,
-`linear.py`, `older.py` and `widely.py`."""
+`linear.py`, `older.py` and `global_minima.py`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import scipy.optimize as theirs
 from tapegrad.extending import stands_for
 from tapegrad.extending.tapes import Aval, ForeignCall, plain_value
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.optimize import fits, linear, minima, older, roots, widely
-from tapegrad.scipy.outside import recorded
+from tapegrad.scipy.optimize import fits, global_minima, linear, minima, older, roots
 from tapegrad.scipy.refusing import refuse_with_callbacks
+from tapegrad.scipy.solver_calls import recorded
 
 HOME = "scipy.optimize"
 
@@ -41,4 +41,4 @@ def linear_sum_assignment(cost_matrix: Any, maximize: Any = False) -> Any:
     return tuple(recorded(primitive, [cost_matrix], function(value)))
 
 
-__all__ = ["fits", "linear", "minima", "older", "roots", "widely"]
+__all__ = ["fits", "global_minima", "linear", "minima", "older", "roots"]

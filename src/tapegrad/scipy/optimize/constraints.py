@@ -23,7 +23,7 @@ from tapegrad.extending.arrays import as_operand, record, stacked
 from tapegrad.extending.tapes import METHODS, CallTape, Request, Tape, trace_function
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.roots import with_args
-from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, Outside
 
 ACTIVE_DISTANCE = 1e-3  # a constraint farther from 0 isn't active
 SLIGHT = 1e-7  # a multiplier too small to tell whether it is active

@@ -28,7 +28,7 @@ from tapegrad.scipy.optimize.roots import (
     reaching,
     with_args,
 )
-from tapegrad.scipy.outside import Constant, Outside
+from tapegrad.scipy.solver_calls import Constant, Outside
 
 HOME = "scipy.optimize.elementwise"
 

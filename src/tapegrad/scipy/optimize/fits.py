@@ -27,8 +27,8 @@ from tapegrad.scipy.optimize.roots import (
     reaching,
     told_by,
 )
-from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info
+from tapegrad.scipy.solver_calls import Equations, Outside
 
 HOME = "scipy.optimize"
 

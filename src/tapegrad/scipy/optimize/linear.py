@@ -17,8 +17,8 @@ from tapegrad.extending import stands_for
 from tapegrad.extending.arrays import Tracer, as_operand
 from tapegrad.scipy.optimize.minima import BESIDE, Bounded, bounds_of
 from tapegrad.scipy.optimize.roots import Result, ending, number_of, told_by
-from tapegrad.scipy.outside import Constant, Outside, valued
 from tapegrad.scipy.results import Untold
+from tapegrad.scipy.solver_calls import Constant, Outside, valued
 
 HOME = "scipy.optimize"
 BOUND_DISTANCE = 1e-5  # so near to a bound

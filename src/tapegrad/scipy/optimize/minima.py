@@ -31,7 +31,7 @@ from tapegrad.scipy.optimize.roots import (
     watched,
     with_args,
 )
-from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, Outside
 
 HOME = "scipy.optimize"
 BOUND_DISTANCE = 1e-5  # so near to a bound, but not on it: uncertain

@@ -19,8 +19,8 @@ from tapegrad.extending.arrays import factored
 from tapegrad.extending.arrays import solved as solution
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
 from tapegrad.scipy.optimize.roots import NO_NEARER, ending, example, solved, watched, zero
-from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.results import Info, Untold
+from tapegrad.scipy.solver_calls import Equations, Outside
 
 HOME = "scipy.optimize"
 

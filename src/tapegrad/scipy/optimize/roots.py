@@ -27,8 +27,8 @@ from tapegrad.extending import (
 from tapegrad.extending.primitives import elementwise as ew
 from tapegrad.extending.tapes import NOT_CONVERGED
 from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
-from tapegrad.scipy.outside import Outside
 from tapegrad.scipy.results import Info
+from tapegrad.scipy.solver_calls import Outside
 
 HOME = "scipy.optimize"
 WHY = NOT_CONVERGED

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.scipy.anew import decided
 from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.recomputed import decided
 
 try:
     from scipy.signal import _peak_finding_utils as theirs

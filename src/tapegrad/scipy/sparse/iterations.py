@@ -30,7 +30,7 @@ from tapegrad.extending.runs import row_of
 from tapegrad.extending.solvers import Implicit
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import WHY, ending
-from tapegrad.scipy.outside import Outside
+from tapegrad.scipy.solver_calls import Outside
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
 
 PRECISION = 1e-10  # relative residual of the systems for derivatives

@@ -30,7 +30,7 @@ from tapegrad.extending.arrays import Tracer, unmade
 from tapegrad.extending.runs import library_code
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.quadrature import quad
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 from tapegrad.scipy.stats.laws import Located, law_of, parameters_of, prepared
 from tapegrad.scipy.stats.sums import terms
 

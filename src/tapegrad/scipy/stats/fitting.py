@@ -21,7 +21,7 @@ from tapegrad.extending.runs import accepted, library_code
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
-from tapegrad.scipy.outside import Equations, Outside, aside
+from tapegrad.scipy.solver_calls import Equations, Outside, aside
 from tapegrad.scipy.stats.others import instance
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1

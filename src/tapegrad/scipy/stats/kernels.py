@@ -30,7 +30,7 @@ from tapegrad.extending import (
     unobserved,
 )
 from tapegrad.scipy.linalg.systems import solve_triangular
-from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.solver_calls import stopped
 
 HOME = "scipy.stats"
 

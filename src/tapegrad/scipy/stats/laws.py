@@ -27,11 +27,11 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.extending import at_line, held_in, read, refusal
 from tapegrad.extending.arrays import Tracer, as_tracer, dispatch
 from tapegrad.extending.runs import following
-from tapegrad.scipy.anew import constant
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
-from tapegrad.scipy.outside import Outside
+from tapegrad.scipy.recomputed import constant
+from tapegrad.scipy.solver_calls import Outside
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.scipy.stats.sums import terms
 

@@ -32,7 +32,7 @@ from tapegrad.extending import (
 from tapegrad.extending.arrays import Tracer, settle, stacked, unmade
 from tapegrad.extending.primitives import Known
 from tapegrad.extending.runs import accepted, library_code
-from tapegrad.scipy.anew import constant
+from tapegrad.scipy.recomputed import constant
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.expectations import ADVICE, expected
 from tapegrad.scipy.stats.laws import Located, is_known, law_of, parameters_of, prepared

@@ -12,7 +12,7 @@ from typing import Any
 from scipy import stats
 
 from tapegrad.extending import answering, any_traced, declare
-from tapegrad.scipy.anew import constant
+from tapegrad.scipy.recomputed import constant
 
 HOME = "scipy.stats"
 NAMES = """

@@ -31,8 +31,8 @@ from tapegrad.extending import (
 )
 from tapegrad.extending.arrays import Tracer, dispatch, scales
 from tapegrad.extending.runs import let_through, library_code, observer, row_of
-from tapegrad.scipy.anew import each
 from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.recomputed import each
 
 HOME = "scipy.stats"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.extending import any_traced, at_line, refusal
-from tapegrad.scipy.anew import decided
+from tapegrad.scipy.recomputed import decided
 
 MAX_TERMS = 2**14  # terms of a sum
 NOTHING = 1e-30  # a negligible probability

@@ -23,12 +23,12 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import content
 from tapegrad.observe.observer import observed
 from tapegrad.observe.program.source import at_line
-from tapegrad.observe.sides.appends import ABSENT
+from tapegrad.observe.sides.appended_items import ABSENT
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import tells

@@ -18,20 +18,20 @@ import numpy as np
 
 from tapegrad.core.statics import Keyed
 from tapegrad.core.tables import is_pandas_object
-from tapegrad.observe.activations.later import AtTheTime, Later, Text
+from tapegrad.observe.activations.later_values import AtTheTime, Later, Text
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.places import ABSENT
+from tapegrad.observe.guards.descriptions import stays
+from tapegrad.observe.guards.locations import ABSENT
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.guards.told import stays
 from tapegrad.observe.objects.files import is_path
-from tapegrad.observe.objects.harmless import (
+from tapegrad.observe.objects.inspection import base_of
+from tapegrad.observe.objects.purity import (
     HEAP_TYPE,
     MAPPINGS,
     PLAIN_TYPES,
     is_inert,
     is_pythons_class,
 )
-from tapegrad.observe.objects.plainly import base_of
 from tapegrad.tracing.tracers.subclass_tracers import check_stays
 from tapegrad.tracing.tracers.tracer import Tracer
 

@@ -17,7 +17,7 @@ from tapegrad.core.arrays import plain, read
 from tapegrad.core.request import leaf_key
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Call, Tape, Var
-from tapegrad.observe.guards.places import ELEMENTS, value_at
+from tapegrad.observe.guards.locations import ELEMENTS, value_at
 from tapegrad.observe.objects import randomness
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing.draws import words

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tapegrad.core.values import Value
-from tapegrad.observe.objects.plainly import own_names
+from tapegrad.observe.objects.inspection import own_names
 from tapegrad.observe.operands.holders import slots_of
 from tapegrad.observe.program import frames
 from tapegrad.tracing.memory.created import left_over

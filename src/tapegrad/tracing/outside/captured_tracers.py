@@ -14,8 +14,8 @@ from tapegrad.core.request import leaf_key
 from tapegrad.core.values import one_type
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Source
-from tapegrad.observe.activations.notes import Notes
-from tapegrad.observe.guards.places import ELEMENTS, Write
+from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.guards.locations import ELEMENTS, Write
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.draws.recorded import Found

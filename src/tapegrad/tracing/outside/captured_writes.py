@@ -27,18 +27,18 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.notes import Notes
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.answers import telling
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.places import ELEMENTS, owner_of
+from tapegrad.observe.guards.locations import ELEMENTS, owner_of
 from tapegrad.observe.objects.comparing import shares_none
-from tapegrad.observe.objects.harmless import CONTAINERS, DISPATCHER, INERT, is_pythons_class
+from tapegrad.observe.objects.purity import CONTAINERS, DISPATCHER, INERT, is_pythons_class
 from tapegrad.observe.observer import following
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING
-from tapegrad.observe.program.heights import variables_of
 from tapegrad.observe.program.source import at_line, at_source
+from tapegrad.observe.program.stack_heights import variables_of
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.memory.created import is_traceable

@@ -17,7 +17,7 @@ from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.observe.guards.reads import Reads
-from tapegrad.observe.objects.harmless import is_pythons_class
+from tapegrad.observe.objects.purity import is_pythons_class
 from tapegrad.observe.objects.settings import traced_in_caches
 from tapegrad.observe.program.source import at_source
 from tapegrad.tracing.memory.escaped import put_in_cache

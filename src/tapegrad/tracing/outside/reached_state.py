@@ -3,8 +3,8 @@ it.
 
 A callback of a solver, the function of a `scan` and those of a `cond` are traced once for all
 calls: a counter or list that they change would stay as the trace left it. Changes of objects
-outside are recorded by the observer (`observe.sides.outside`). This file covers objects that the
-traced function has created itself.
+outside are recorded by the observer (`observe.sides.outside_changes`). This file covers objects
+that the traced function has created itself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from tapegrad.observe.objects.comparing import is_empty
-from tapegrad.observe.objects.harmless import INERT
+from tapegrad.observe.objects.purity import INERT
 from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, is_users
-from tapegrad.observe.sides.outside import Done
+from tapegrad.observe.sides.outside_changes import Done
 from tapegrad.tracing.draws.recipes import attributes_of
 
 MAX_SEARCH = 10_000  # maximal number of objects in a search

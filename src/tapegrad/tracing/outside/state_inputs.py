@@ -21,11 +21,12 @@ from tapegrad.core.request import leaf_key
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.learned import CHANGING, FIXED, places
-from tapegrad.observe.activations.notes import Notes
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.code_facts import CHANGING, FIXED, places
+from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.places import (
+from tapegrad.observe.guards.descriptions import varies
+from tapegrad.observe.guards.locations import (
     ABSENT,
     ADDS,
     END,
@@ -36,8 +37,7 @@ from tapegrad.observe.guards.places import (
     Write,
     value_at,
 )
-from tapegrad.observe.guards.told import varies
-from tapegrad.observe.objects import plainly
+from tapegrad.observe.objects import inspection
 from tapegrad.observe.objects.containers import KEYED, NUMBERED
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
@@ -265,7 +265,7 @@ def open_list(o: Any, x: Any) -> None:
             reads.read(place, at, f"{{}}[{reads.key(j)}]", value, place.word)
             continue
         made = o.found[id(x), at][1] if (id(x), at) in o.found else _made_input(o, place, at, value)
-        plainly.base_of(type(x)).__setitem__(x, k, made)
+        inspection.base_of(type(x)).__setitem__(x, k, made)
         o.found[id(x), at][2].append((_closed, key))
     reads.shape_of(place, before)
     reads.write(place, WHOLE, "", place.word)
@@ -375,7 +375,7 @@ def _has_numbers(x: Any) -> bool:
     return (
         isinstance(x, tuple)
         and any(_is_input(y) or _has_numbers(y) for y in tuple.__iter__(x))
-        and not plainly.own_names(x)
+        and not inspection.own_names(x)
     )
 
 

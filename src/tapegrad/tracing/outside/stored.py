@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.taken import PLAIN
+from tapegrad.ir.plain_numbers import PLAIN
 from tapegrad.ir.tape import Guard, Literal, Operand, Source
-from tapegrad.observe.activations.later import AtTheTime
+from tapegrad.observe.activations.later_values import AtTheTime
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.asked import OF_FILES
-from tapegrad.observe.guards.changed import Holding, is_equal_object
-from tapegrad.observe.guards.places import ABSENT, ENDS, WHOLE, Write, leave
+from tapegrad.observe.guards.locations import ABSENT, ENDS, WHOLE, Write, leave
+from tapegrad.observe.guards.queried import OF_FILES
 from tapegrad.observe.guards.reads import Reads
+from tapegrad.observe.guards.snapshots import Holding, is_equal_object
 from tapegrad.observe.objects.randomness import put_back
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where

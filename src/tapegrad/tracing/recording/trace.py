@@ -32,9 +32,9 @@ from tapegrad.errors import (
     TapegradError,
     TraceError,
 )
-from tapegrad.ir.taken import lost_by
+from tapegrad.ir.plain_numbers import lost_by
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_captured, note_written
 from tapegrad.observe.program.source import at_line, at_source, line_in_trace, user_source

@@ -21,7 +21,7 @@ from tapegrad.core.request import Request, check_leaf
 from tapegrad.core.trees import flatten, is_array, is_traced
 from tapegrad.errors import ArgumentError, ConversionError, GradientError, TraceError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
-from tapegrad.ir.taken import lost_by
+from tapegrad.ir.plain_numbers import lost_by
 from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.observe.observer import following, observed, unobserved
 from tapegrad.observe.program.source import at_line, at_source, user_source

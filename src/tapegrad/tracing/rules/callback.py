@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core import told
+from tapegrad.core import callback_log
 from tapegrad.core.installed import is_installed
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.named import own_attribute
@@ -29,7 +29,7 @@ from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Builder
-from tapegrad.observe.objects.harmless import CONTAINERS
+from tapegrad.observe.objects.purity import CONTAINERS
 from tapegrad.observe.observer import following, note_told, observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives.control import Custom, ForeignCall
@@ -62,7 +62,7 @@ class Callback(RepeatedCall):
 
     def __call__(self, *values: Any) -> list[Any]:
         if not tracing_depth():
-            told.current().tell(partial(self.run, [np.array(x) for x in values]))
+            callback_log.current().tell(partial(self.run, [np.array(x) for x in values]))
         return [np.int64(0)]
 
     def run(self, values: Sequence[Any]) -> None:
@@ -89,7 +89,7 @@ def callback(f: Callable[..., Any], args: Any, kwargs: dict[str, Any], label: st
     values = [value_of(x) for x in operands]
     if [trace] == traces_under_way() and all(x is not None for x in values):
         values = [np.array(x) for x in values]
-        told.current().recorded.append(partial(telling.run, values))
+        callback_log.current().recorded.append(partial(telling.run, values))
 
 
 @unobserved

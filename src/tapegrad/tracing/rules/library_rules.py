@@ -19,7 +19,7 @@ from tapegrad.core.named import own_attribute
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
 from tapegrad.observe.answers.answers import Answer, beside, declare, original_of
-from tapegrad.observe.objects.harmless import is_users_file
+from tapegrad.observe.objects.purity import is_users_file
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.frontend.numpy.functions import function_of
 from tapegrad.tracing.rules.custom import CustomPrimitive

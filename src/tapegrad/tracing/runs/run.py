@@ -18,7 +18,7 @@ from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.answers.answers import to_be_called
 from tapegrad.observe.objects.settings import check_settings
 from tapegrad.observe.observer import (
@@ -31,7 +31,7 @@ from tapegrad.observe.observer import (
     unobserved,
 )
 from tapegrad.observe.program.source import at_line
-from tapegrad.observe.seen import rebound
+from tapegrad.observe.queries import rebound
 from tapegrad.primitives.control import tells
 from tapegrad.tracing.draws.recorded import Draws, joined
 from tapegrad.tracing.memory.aliasing import check_apart

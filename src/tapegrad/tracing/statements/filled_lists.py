@@ -24,7 +24,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import following, unobserved
 from tapegrad.observe.program.liveness import flow_of
-from tapegrad.observe.seen import effects_in
+from tapegrad.observe.queries import effects_in
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.loops.entries import Entries
 from tapegrad.tracing.loops.stacking import known_as_row, rows_of, strong

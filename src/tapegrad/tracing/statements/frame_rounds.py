@@ -21,10 +21,10 @@ from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.program.joins import Sides
 from tapegrad.observe.program.liveness import flow_of
-from tapegrad.observe.seen import changes, effects_in, streams
+from tapegrad.observe.queries import changes, effects_in, streams
 from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import MIN_CALLS, MIN_NUMPY_CALLS, MIN_ROUNDS, Loop
 from tapegrad.tracing.loops.entries import Items, Numbers, found_among

@@ -27,12 +27,12 @@ import numpy as np
 
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.harmless import PLAIN_TYPES
+from tapegrad.observe.objects.purity import PLAIN_TYPES
 from tapegrad.observe.observer import following
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.observe.program.liveness import flow_of
-from tapegrad.observe.seen import effects_in
-from tapegrad.observe.sides.appends import Perhaps
+from tapegrad.observe.queries import effects_in
+from tapegrad.observe.sides.appended_items import Perhaps
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
 from tapegrad.tracing.memory.created import is_made

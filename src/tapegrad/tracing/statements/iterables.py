@@ -17,9 +17,9 @@ import numpy as np
 
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.guards.unchanging import ITERATORS, is_private
+from tapegrad.observe.guards.pure_operations import ITERATORS, is_private
 from tapegrad.observe.objects.comparing import is_empty
-from tapegrad.observe.objects.harmless import INERT
+from tapegrad.observe.objects.purity import INERT
 from tapegrad.observe.observer import following
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.comprehensions import as_list

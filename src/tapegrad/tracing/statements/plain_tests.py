@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.reconsidered import Reconsidered
+from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.frames import replace as replace_at

@@ -24,11 +24,11 @@ from tapegrad.core.arrays import objection
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.objects.containers import Parts, is_open, part, parts_of, put
-from tapegrad.observe.objects.harmless import PLAIN_TYPES
+from tapegrad.observe.objects.purity import PLAIN_TYPES
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 from tapegrad.observe.program.source import at_line
-from tapegrad.observe.seen import is_made_here, streams
+from tapegrad.observe.queries import is_made_here, streams
 from tapegrad.tracing.memory.created import is_made
 from tapegrad.tracing.recording.chains import note_view, views_of
 from tapegrad.tracing.recording.trace import Trace

@@ -34,7 +34,7 @@ from tapegrad.observe.program.frames import operand, top_of
 from tapegrad.observe.program.joins import Sides, sides_of
 from tapegrad.observe.program.liveness import Flow, flow_of
 from tapegrad.observe.program.source import at_line, user_source
-from tapegrad.observe.seen import changes, effects_in, streams
+from tapegrad.observe.queries import changes, effects_in, streams
 from tapegrad.observe.sides.branches import asks_directly, begin
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.loops import Loop

@@ -114,9 +114,9 @@ def called_now() -> tuple[str, str]:
 
 def is_foreign(f: Any) -> bool:
     """Whether `f` is a C function of an installed package."""
-    from tapegrad.observe.operands import plainness  # that package imports this module
+    from tapegrad.observe.operands import plain_operands  # that package imports this module
 
-    return callable(f) and plainness.is_foreign(f) and not is_scipys_own(f)
+    return callable(f) and plain_operands.is_foreign(f) and not is_scipys_own(f)
 
 
 def callee(frame: FrameType, at: int) -> Any:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
-from tapegrad.ir.taken import PLAIN
+from tapegrad.ir.plain_numbers import PLAIN
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_test, unobserved
 from tapegrad.observe.program.source import asks_for, assigns_item, at_line, caller
-from tapegrad.observe.seen import note_turn
+from tapegrad.observe.queries import note_turn
 from tapegrad.observe.values.exact import is_exact, is_of_integers, made_of
 from tapegrad.observe.values.texts import formats_text, tell
 from tapegrad.tracing.operators.integer_bounds import whole

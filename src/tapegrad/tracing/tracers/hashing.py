@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
-from tapegrad.observe.activations.learned import BARE, places
+from tapegrad.observe.activations.code_facts import BARE, places
 from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, user_frames
 from tapegrad.observe.program.syntax import enclosing

@@ -2,7 +2,7 @@
 
 Each such class has a class of tracers, made on first use. It derives from `SubclassTracer` as the
 user's class derives from ndarray, through the same classes, and has the same functions, properties
-and attributes. `super()` leads to the traced array's own method: `observe.operands.replacing`
+and attributes. `super()` leads to the traced array's own method: `observe.operands.replacement`
 replaces the user's class by the tracers' class in calls of `super`.
 
 NumPy's functions treat such arrays as NumPy does: see `frontend.numpy.subclasses`.
@@ -22,7 +22,7 @@ import numpy as np
 from tapegrad.core.arrays import HARMLESS
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.harmless import is_numpys_module, is_pythons_class, module_of
+from tapegrad.observe.objects.purity import is_numpys_module, is_pythons_class, module_of
 from tapegrad.observe.observer import following, observed
 from tapegrad.observe.program.source import TAPEGRAD, asks_itself, at_line, is_numpys_class
 from tapegrad.tracing.operators.numpy import operators

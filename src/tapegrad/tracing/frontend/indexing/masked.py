@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.observe.activations.learned import UNEVEN, places
+from tapegrad.observe.activations.code_facts import UNEVEN, places
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.source import asks_itself, told_frame
 from tapegrad.primitives.elementwise import stop_gradient

@@ -7,7 +7,7 @@
 The slice has another shape in each round, but the sum of its elements hasn't. So an array of the
 maximal length is summed, with zeros behind the elements of the slice; the elements of `x` at those
 positions are never read. Any other operation takes the slice itself, and guards its bounds. Then
-rounds are traced one by one (`optimize/growing.py` finds repeated rounds among them).
+rounds are traced one by one (`optimize/growing_arrays.py` finds repeated rounds among them).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tapegrad.observe.objects.harmless import is_users_file
+from tapegrad.observe.objects.purity import is_users_file
 from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
 from tapegrad.tracing.tracers.tracer import Tracer

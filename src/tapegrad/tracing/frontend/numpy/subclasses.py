@@ -27,7 +27,7 @@ from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.harmless import is_numpys_module
+from tapegrad.observe.objects.purity import is_numpys_module
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.library_code import borrowed, implementation_of

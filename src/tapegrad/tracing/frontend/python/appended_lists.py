@@ -24,7 +24,7 @@ import numpy as np
 
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.objects.harmless import is_users_file
+from tapegrad.observe.objects.purity import is_users_file
 from tapegrad.observe.observer import observed
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import MISSING, operand_at

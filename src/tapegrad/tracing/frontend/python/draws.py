@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.observe.activations.notes import Notes
+from tapegrad.observe.activations.run_record import Notes
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import randomness
-from tapegrad.observe.objects.harmless import is_numpys_module
+from tapegrad.observe.objects.purity import is_numpys_module
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.tracing.draws.distributions import (
