@@ -345,6 +345,7 @@ def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
     from tapegrad.schedule.lower import lower
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.shrink import shrink
+    from tapegrad.schedule.split import split
     from tapegrad.schedule.tile import tile
 
     def recomputed(plan: Plan) -> Plan:
@@ -357,7 +358,7 @@ def lowered(tape: Tape, large: float = math.inf, price: float = 1.0) -> Plan:
         plan = lower(body, user_names(body), plan_round, affine, carried, state, among)
         if DEBUG:
             _verify(plan, "lower")
-        return run_passes(plan, (fuse, shrink, recomputed, shrink, tile, set_apart, shrink))
+        return run_passes(plan, (fuse, shrink, recomputed, split, shrink, tile, set_apart, shrink))
 
     plan = lower(tape, user_names(tape), plan_round)
     if DEBUG:
@@ -379,11 +380,11 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.shrink import shrink
+    from tapegrad.schedule.split import split
     from tapegrad.schedule.tile import tile
 
     open_ = open_lengths(tape)
     known = lengths(tape) | open_
-
     apart, tiled = partial(set_apart, lengths=known), partial(tile, lengths=open_)
     in_place = partial(written_over, into=tape.into)
 
@@ -400,6 +401,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
         store_shared,  # values that are used on both sides of a NumPy call are in memory
         shrink,  # finds the temporaries that would be stored ...
         recomputed,  # ... and recomputes those that are cheap
+        split,  # loops over arrays in pieces become several, in which indices are affine
         shrink,  # stores the others as small as possible
         tiled,  # after shrinking: scalars between inner loops become rows
         apart,  # in nests too short for tiles, elementary functions get loops of their own

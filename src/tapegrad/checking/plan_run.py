@@ -199,6 +199,9 @@ class _Machine:
         if read.literal is not None:
             value = read.literal.value
             return lambda: value
+        if read.pieces:
+            pieces = [(piece, self.read(piece.read, step)) for piece in read.pieces]
+            return lambda: next((value() for piece, value in pieces if piece.holds(self.env)), 0)
         if read.cell is None:
             (k,) = read.at
             entry = self.entry(k, step)

@@ -197,9 +197,11 @@ class _Check:
         for cell in step.needs():
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
+        pieces = isinstance(step, Compute) and any(read.pieces for read in step.reads)
         for cell, at, batch in step.parts():
             self.cell(cell, step)
-            self.index(cell, at, batch, loops, step)
+            if not pieces:  # a piece isn't read where its index leaves its array
+                self.index(cell, at, batch, loops, step)
         for cell, _, writes in step.own():
             if writes:
                 if cell.root.role == "input":

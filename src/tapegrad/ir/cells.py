@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -82,11 +84,81 @@ At = tuple[Affine | Indirect, ...]
 @dataclass(frozen=True)
 class Read:
     """An operand of a step: a cell at an index, or a literal. With neither cell nor literal it is
-    the value of the index itself."""
+    the value of the index itself, or with `pieces` what the one has that holds (see
+    `schedule/split.py`)."""
 
     cell: Cell | None
     at: At = ()
     literal: Literal | None = None
+    pieces: tuple[Piece, ...] = ()
+
+
+Where = tuple[tuple[Index, range], ...]  # loop indices and the ranges in which they are
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is read where these loop indices are in their ranges. Of the pieces of a read at most
+    one holds; where none does, a term of a sum is left out."""
+
+    where: Where
+    read: Read
+
+    def changed(self, to: Any) -> Piece:
+        """A copy with cells and indices replaced."""
+        where: Where = ()
+        for index, inside in self.where:
+            where = both(where, where_in(to.affine(Affine.of(index)), inside))
+        return Piece(where, to.read(self.read))
+
+    def holds(self, values: Mapping[Index, int]) -> bool:
+        return all(values[index] in r for index, r in self.where)
+
+
+NOWHERE: Where = ((Index(1), range(0)),)
+LEFT_OUT = Read(None)  # a term of a sum that is left out everywhere
+
+
+def where_in(k: Affine, inside: range) -> Where:
+    """Where a number with at most one loop index, which has no limit, is in a range."""
+    if not k.terms:
+        return () if k.const in inside else NOWHERE
+    ((index, factor),) = k.terms
+    first, last = inside.start - k.const, inside.stop - 1 - k.const
+    if factor < 0:
+        first, last, factor = -last, -first, -factor
+    return ((index, range(max(0, -(-first // factor)), min(index.extent, last // factor + 1))),)
+
+
+def both(one: Where, other: Where) -> Where:
+    """Where both hold."""
+    found = dict(one)
+    for index, inside in other:
+        mine = found.get(index, inside)
+        found[index] = range(max(mine.start, inside.start), min(mine.stop, inside.stop))
+    return tuple(found.items())
+
+
+def in_pieces(parts: Iterable[tuple[Where, Read]]) -> Read:
+    """A read of what is in each part, which may be in pieces itself."""
+    found: list[Piece] = []
+    for where, read in parts:
+        for piece in read.pieces or (Piece((), read),):
+            mine = both(where, piece.where)
+            if all(inside for _, inside in mine):
+                found.append(Piece(mine, piece.read))
+    return found[0].read if found and not found[0].where else Read(None, pieces=tuple(found))
+
+
+def read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
+    """The accesses of a read, of all its pieces, and of the index arrays in its index."""
+    if read.cell is not None:
+        yield read.cell, read.at, False
+        for k in read.at:
+            if isinstance(k, Indirect):
+                yield from read_accesses(k.read)
+    for piece in read.pieces:
+        yield from read_accesses(piece.read)
 
 
 # ---- matrix products, and their division among chunks

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tapegrad.core.values import Source
-from tapegrad.ir.cells import UNBOUNDED, At, Cell, Index, Read
-from tapegrad.ir.steps import Changes, Compute, Cut, Loop, PythonCall, Step, read_accesses
+from tapegrad.ir.cells import UNBOUNDED, At, Cell, Index, Read, read_accesses
+from tapegrad.ir.steps import Changes, Compute, Cut, Loop, PythonCall, Step
 from tapegrad.ir.tape import METHODS
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from tapegrad.errors import InternalError
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, left_of
-from tapegrad.ir.cells import At, Cell, Indirect, Read, Share
+from tapegrad.ir.cells import At, Cell, Indirect, Piece, Read, Share
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.plan import Plan, walk
 from tapegrad.ir.steps import (
@@ -203,9 +203,15 @@ class _Text:
     def read(self, read: Read) -> str:
         if read.literal is not None:
             return str(read.literal)
+        if read.pieces:
+            return f"({' | '.join(map(self.piece, read.pieces))})"
         if read.cell is None:
             return self.entry(read.at[0])
         return self.target(read.cell, read.at)
+
+    def piece(self, piece: Piece) -> str:
+        bounds = [f"{r.start} <= {self.index(i)} < {r.stop}" for i, r in piece.where]
+        return f"{self.read(piece.read)}{' if ' * bool(bounds)}{' and '.join(bounds)}"
 
     def target(self, cell: Cell, at: At) -> str:
         if cell.in_register or cell.scalar:

@@ -17,7 +17,19 @@ from typing import Any, ClassVar, TypeVar
 
 from tapegrad.core.values import Literal, Source
 from tapegrad.ir.affine import Affine, Index
-from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Along, At, Cell, Indirect, Read, Share
+from tapegrad.ir.cells import (
+    COLUMNS,
+    ROWS,
+    TERMS,
+    Along,
+    At,
+    Cell,
+    Indirect,
+    Read,
+    Share,
+    in_pieces,
+    read_accesses,
+)
 from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.tape import dtype_name
@@ -75,6 +87,8 @@ class Changes:
         return panel if self.place is None else panel.moved(self.place)
 
     def read(self, read: Read) -> Read:
+        if read.pieces:
+            return in_pieces([(p.where, p.read) for p in (p.changed(self) for p in read.pieces)])
         if read.cell is None:
             at = self.at(read.at)
             return read if at is read.at else Read(None, at, read.literal)
@@ -142,15 +156,6 @@ class Step:
             if at is not None:
                 alone = tuple([k.alone if isinstance(k, Affine) else None for k in at])
             yield cell, alone, writes
-
-
-def read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
-    """The accesses of a read, and of the index arrays in its index."""
-    if read.cell is not None:
-        yield read.cell, read.at, False
-        for k in read.at:
-            if isinstance(k, Indirect):
-                yield from read_accesses(k.read)
 
 
 @dataclass(frozen=True)

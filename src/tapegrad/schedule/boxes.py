@@ -35,7 +35,7 @@ Region = tuple[range, ...]
 BOXES, ELEMENTS, PART, AXES = 3, 512, 0.75, 2
 
 
-class _Boxed(NamedTuple):
+class Boxed(NamedTuple):
     """An array in a box. `axes` are the box's axes that the array has too; along the others the box
     has one entry."""
 
@@ -51,23 +51,23 @@ class _Boxed(NamedTuple):
 def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
     """Add up the arrays that `calls` place among zeros, if they have a core. Returns whether they
     have."""
-    boxes = _boxes(calls)
+    boxes = boxes_of(calls)
     if len(boxes) < BOXES:
         return False
     regions = [box.region for box in boxes]
-    core = tuple([_common(ranges) for ranges in zip(*regions, strict=True)])
-    size = _size(core)
+    core = tuple([common(*ranges) for ranges in zip(*regions, strict=True)])
+    size = size_of(core)
     larger = [k for k, r in enumerate(core) if any(len(region[k]) > len(r) for region in regions)]
-    if size < max(ELEMENTS, PART * max(map(_size, regions))) or len(larger) > AXES:
+    if size < max(ELEMENTS, PART * max(map(size_of, regions))) or len(larger) > AXES:
         return False
     if any(is_length(cell.shape[k], low.lengths) for k in larger):  # the core would differ
         return False
     src = calls[-1].src
-    for _, part in _around(tuple([range(n) for n in cell.shape]), core):
+    for _, part in around(tuple([range(n) for n in cell.shape]), core):
         indices, at = _elements(part)
         low.steps += nest(indices, [store(cell, at, cell.dtype.type(0), src)])
     _add_up(low, cell, core, boxes, src)
-    parts = [(axis, part, box) for box in boxes for axis, part in _around(box.region, core)]
+    parts = [(axis, part, box) for box in boxes for axis, part in around(box.region, core)]
     for _, part, box in sorted(parts, key=lambda found: -found[0]):  # rows of the core first
         indices, at = _elements(part)
         step = Compute(cell, at, ew.copy, (box.read(low, at),), ADD, src)
@@ -75,7 +75,7 @@ def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
     return True
 
 
-def _add_up(low: Lowering, cell: Cell, core: Region, boxes: Sequence[_Boxed], src: Any) -> None:
+def _add_up(low: Lowering, cell: Cell, core: Region, boxes: Sequence[Boxed], src: Any) -> None:
     """Write the sums of all boxes in the core."""
     indices, at = _elements(core)
     total, *reads = (box.read(low, at) for box in boxes)
@@ -89,7 +89,7 @@ def _add_up(low: Lowering, cell: Cell, core: Region, boxes: Sequence[_Boxed], sr
     low.steps += nest(indices, body)
 
 
-def _boxes(calls: Sequence[Call]) -> list[_Boxed]:
+def boxes_of(calls: Sequence[Call]) -> list[Boxed]:
     """The placed arrays; empty if one of them isn't in a box without gaps."""
     found = []
     for call in calls:
@@ -101,19 +101,19 @@ def _boxes(calls: Sequence[Call]) -> list[_Boxed]:
             slices = [k if isinstance(k, Slice) else Slice(k, 1) for k in index]
             region = tuple([range(k.start, k.start + k.count) for k in slices])
             axes = [axis for axis, k in enumerate(index) if isinstance(k, Slice)]
-            found.append(_Boxed(region, axes, x))
+            found.append(Boxed(region, axes, x))
     return found
 
 
-def _common(ranges: Sequence[range]) -> range:
+def common(*ranges: range) -> range:
     return range(max(r.start for r in ranges), min(r.stop for r in ranges))
 
 
-def _size(region: Region) -> int:
+def size_of(region: Region) -> int:
     return math.prod(map(len, region))
 
 
-def _around(region: Region, core: Region) -> Iterator[tuple[int, Region]]:
+def around(region: Region, core: Region) -> Iterator[tuple[int, Region]]:
     """The parts of a region outside of the core, each with the axis along which it is outside."""
     for axis, (whole, inner) in enumerate(zip(region, core, strict=True)):
         for part in (range(whole.start, inner.start), range(inner.stop, whole.stop)):

@@ -26,11 +26,13 @@ from tapegrad.ir.steps import Compute, Loop, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 from tapegrad.schedule.independent import is_direct
+from tapegrad.schedule.split import all_borders, regions
 
 # Entries along each axis. Larger arrays are filled one after another, which is fastest for memory.
 # A loop on the tape whose length isn't part of its kernels is longer than this.
 SMALL_EXTENT = 16
 MAX_WEIGHT = 400  # statements; larger loops take long to compile and need many registers
+MAX_SPLIT = 1000  # statements in all parts of a loop that is split; most parts are short
 
 
 @dataclass
@@ -110,6 +112,7 @@ class _Item:
         self.step = step
         self.uses = touched(step)
         self.weight = code_size(step)
+        self.borders = all_borders(step)
         self.moves = _moves(step)
 
     def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
@@ -124,7 +127,8 @@ class _Item:
         index, others = self.step.index, other.step.index
         if index.extent != others.extent or not same(index.limit, others.limit):
             return False
-        if self.weight + other.weight > MAX_WEIGHT:
+        weight, parts = self.weight + other.weight, regions(self.borders | other.borders)
+        if weight > MAX_WEIGHT or (parts > 1 and weight * parts > MAX_SPLIT):
             return False
         return bool(self.uses.keys() & other.uses.keys()) and are_aligned(self.uses, other.uses)
 
@@ -134,6 +138,7 @@ class _Item:
         assert isinstance(renamed, Loop)
         self.step = Loop(self.step.index, self.step.body + renamed.body)
         self.weight += other.weight
+        self.borders |= other.borders
         add_uses(self.uses, other.uses)
 
 

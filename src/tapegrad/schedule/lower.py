@@ -29,6 +29,7 @@ from tapegrad.primitives.kinds import (
 from tapegrad.schedule import dense, gemm, loops, products, scatters, sums, systems
 from tapegrad.schedule.loops import PlanRound
 from tapegrad.schedule.lowering import Lowering
+from tapegrad.schedule.pieces import find_pieces
 from tapegrad.schedule.windows import find_windows
 
 Rule = Callable[[Lowering, Call], None]
@@ -68,6 +69,7 @@ def lower(
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     find_windows(low)
     sums.find_sums(low)
+    find_pieces(low)
     for call in tape.calls:
         if call.outs and call.outs[0] in low.indices:
             pass  # an affine number of the steps around
@@ -90,7 +92,7 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
     if call.outs[0] in low.added:
         low.cells[call.out] = low.added[call.out]
         return None
-    if call.outs[0] in low.windows:
+    if call.outs[0] in low.windows or call.outs[0] in low.pieces:
         return None
     if call.outs[0] in low.sums:
         return sums.sum_in_place

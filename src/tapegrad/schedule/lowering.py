@@ -105,6 +105,7 @@ class Lowering:
         self.cells: dict[Var, Cell] = {}
         self.copies: dict[Var, Cell] = {}
         self.windows: dict[Var, Any] = {}  # stacks read from their parts' memory (`windows`)
+        self.pieces: dict[Var, Any] = {}  # arrays that are read from their parts (`pieces`)
         self.steps: list[Step] = []
         self.failures: list[Failure] = []
         self.checked: set[tuple[Var, int]] = set()
@@ -224,6 +225,9 @@ class Lowering:
             if x in self.windows:
                 at, x = self.windows[x].read(at), self.windows[x].x
                 continue
+            if x in self.pieces:
+                read = self.pieces[x].read(self, at)
+                return Read(self.materialized(x), at) if read is None else read
             call = self.made[x]
             view: Any = call.primitive
             if x not in self.fronts.views and not isinstance(view, View):

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tapegrad.core.locks import cached_property
 from tapegrad.core.mincut import sink_side
 from tapegrad.ir.affine import Affine, Index
-from tapegrad.ir.cells import At, Cell, Indirect, Read
+from tapegrad.ir.cells import At, Cell, Indirect, Piece, Read, in_pieces, read_accesses
 from tapegrad.ir.plan import Plan
 from tapegrad.ir.steps import ArgUpdate, Changes, CheckGuard, Compute, Loop, Step
 from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
@@ -47,15 +48,27 @@ def recompute(plan: Plan, large: float = math.inf, price: float = 1.0) -> Plan:
 
 @dataclass(frozen=True)
 class _Site:
-    """A place where a value is needed: the top-level step and the loops around."""
+    """A place where a value is needed: the top-level step and the loops around, and in what part of
+    their iterations."""
 
     nest: int
     path: Path
     at: At
+    part: float = 1.0
 
     @property
-    def times(self) -> int:
-        return math.prod(i.extent for i in self.path)
+    def times(self) -> float:
+        return math.prod(i.extent for i in self.path) * self.part
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each entry depends on at most one loop index, which has no limit."""
+        return all(
+            isinstance(k, Affine)
+            and len(k.terms) <= 1
+            and all(i.limit is None and i in self.path for i, _ in k.terms)
+            for k in self.at
+        )
 
     @property
     def is_in_order(self) -> bool:
@@ -132,7 +145,7 @@ class _Values(dict[Cell, _Value]):
         self.large, self.price = large, price
         for nest, top in enumerate(plan.steps):
             for path, step in with_loops([top], ()):
-                for cell, at, writes in step.accesses():
+                for cell, at, writes, part in _accesses(step):
                     value = self.setdefault(cell.root, _Value(cell.root))
                     taken = at is None and cell is cell.root and not writes and price > 1
                     if not taken and (at is None or cell is not cell.root or not _is_affine(at)):
@@ -142,17 +155,39 @@ class _Values(dict[Cell, _Value]):
                     elif taken:
                         value.taken.append(_Site(nest, path, ()))
                     else:
-                        value.reads.append(_Site(nest, path, at or ()))
+                        value.reads.append(_Site(nest, path, at or (), part))
+
+    @cached_property
+    def are_plain(self) -> bool:
+        """Whether pieces have known ranges wherever they are read again."""
+        temporaries = (value for cell, value in self.items() if cell.role == "temporary")
+        return all(site.is_plain for value in temporaries for site in value.reads)
+
+
+def _accesses(step: Step) -> Iterator[tuple[Cell, At | None, bool, float]]:
+    """The accesses of a step, each with the part of the iterations in which it is made."""
+    if isinstance(step, Compute) and any(read.pieces for read in step.reads):
+        for piece in (piece for read in step.reads for piece in read.pieces):
+            part = math.prod(len(inside) / index.extent for index, inside in piece.where)
+            yield from ((*access, part) for access in read_accesses(piece.read))
+        step = replace(step, reads=tuple([read for read in step.reads if not read.pieces]))
+    yield from ((*access, 1.0) for access in step.accesses())
 
 
 def _is_affine(at: At) -> bool:
     return all(isinstance(k, Affine) for k in at)
 
 
+def _is_fixed(read: Read) -> bool:
+    """Whether a read has no loop index, and so is in its array everywhere."""
+    return not read.pieces and all(isinstance(k, Affine) and not k.terms for k in read.at)
+
+
 def _operands(step: Compute) -> Iterator[Cell]:
     for read in step.reads:
-        if read.cell is not None:
-            yield read.cell.root
+        for one in (read, *[piece.read for piece in read.pieces]):
+            if one.cell is not None:
+                yield one.cell.root
 
 
 # ---- the choice
@@ -232,6 +267,8 @@ class _Network:
             apart = needing in self.crossing or needing.in_register
             if step is None or not (apart or self.values[needing].taken):
                 continue
+            if any(read.pieces for read in step.reads) and not self.values.are_plain:
+                continue
             budget -= work_once(step) * times
             if budget < 0 or seen.get(needing, -1.0) >= budget:
                 continue
@@ -307,6 +344,9 @@ class _Network:
 # ---- the rewriting
 
 
+Known = dict[tuple[Any, ...], Read]  # registers, by the cell and index, or the pieces, they replace
+
+
 class _Rewrite:
     """Replaces each read of a chosen value outside of its loops by a register, which is computed
     just before."""
@@ -318,7 +358,7 @@ class _Rewrite:
 
     def rewritten(self, steps: tuple[Step, ...], path: Path) -> tuple[Step, ...]:
         done: list[Step] = []
-        here: dict[tuple[Cell, At], Read] = {}
+        here: Known = {}
         for number, step in enumerate(steps):
             if not path:
                 self.nest = number
@@ -335,17 +375,17 @@ class _Rewrite:
                 done.append(step)
         return tuple(done)
 
-    def _index(self, at: At, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]) -> At:
+    def _index(self, at: At, path: Path, done: list[Step], here: Known) -> At:
         """The index, with values of index arrays recomputed too."""
         return tuple(
             replace(k, read=self._read(k.read, path, done, here)) if isinstance(k, Indirect) else k
             for k in at
         )
 
-    def _read(
-        self, read: Read, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]
-    ) -> Read:
+    def _read(self, read: Read, path: Path, done: list[Step], here: Known) -> Read:
         """The read itself, or one of a register with the value, which is computed just before."""
+        if read.pieces:
+            return self._pieces(read, path, done, here)
         cell = read.cell
         if any(isinstance(k, Indirect) for k in read.at):
             read = replace(read, at=self._index(read.at, path, done, here))
@@ -355,21 +395,53 @@ class _Rewrite:
         if value.is_local(_Site(self.nest, path, read.at)):
             return read
         key = (cell, read.at)
-        if key in here:
-            return here[key]
-        step = value.step
+        if key not in here:
+            here[key] = self._computed(cell, self._operands(read), path, done, here)
+        return here[key]
+
+    def _operands(self, read: Read) -> list[Read]:
+        """The operands by which a value is computed again."""
+        step = self.values[read.cell].step  # type: ignore[index]
         assert step is not None
         mapping = {
             k.index: to
             for k, to in zip(step.at, read.at, strict=True)
             if isinstance(k, Affine) and k.index is not None and isinstance(to, Affine)
         }
-        operands = list(map(Changes(indices=mapping).read, step.reads))
+        return list(map(Changes(indices=mapping).read, step.reads))
+
+    def _computed(
+        self, cell: Cell, operands: list[Read], path: Path, done: list[Step], here: Known
+    ) -> Read:
+        """A register with a value that is computed again."""
+        step = self.values[cell].step
+        assert step is not None
         reads = tuple(self._read(r, path, done, here) for r in operands)
         clone = Cell((), cell.dtype, hint=cell.hint, src=cell.src)
         done.append(Compute(clone, (), step.primitive, reads, src=step.src))
-        here[key] = Read(clone, ())
-        return here[key]
+        return Read(clone, ())
+
+    def _pieces(self, read: Read, path: Path, done: list[Step], here: Known) -> Read:
+        """A read of pieces. The pieces of one value that is computed again are a register, which is
+        computed of pieces of its operands."""
+        again: dict[Cell, list[Piece]] = {}
+        for piece in read.pieces:
+            cell, site = piece.read.cell, _Site(self.nest, path, piece.read.at)
+            if cell in self.again and not self.values[cell].is_local(site):
+                again.setdefault(cell, []).append(piece)
+        found: dict[Piece, Piece] = {}
+        for cell, pieces in again.items():
+            if (key := tuple(pieces)) not in here:
+                where = [piece.where for piece in pieces]
+                operands = [
+                    reads[0]
+                    if len({*reads}) == 1 and _is_fixed(reads[0])
+                    else in_pieces(zip(where, reads, strict=True))
+                    for reads in zip(*[self._operands(p.read) for p in pieces], strict=True)
+                ]
+                here[key] = self._computed(cell, operands, path, done, here)
+            found.update((piece, Piece(piece.where, here[key])) for piece in pieces)
+        return Read(None, pieces=tuple([found.get(piece, piece) for piece in read.pieces]))
 
 
 def drop_unread(plan: Plan) -> Plan:

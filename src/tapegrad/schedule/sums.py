@@ -34,6 +34,7 @@ from tapegrad.primitives.kinds import Moving, Scatter
 from tapegrad.schedule.access import at_indices, nest
 from tapegrad.schedule.boxes import add_boxes
 from tapegrad.schedule.lowering import Lowering, OpenSum, Product, Reader, Total
+from tapegrad.schedule.pieces import add_gathered, gathered
 from tapegrad.schedule.products import is_gemm, swaps
 from tapegrad.schedule.scatters import start_scattered, write
 
@@ -169,6 +170,12 @@ def sum_in_place(low: Lowering, call: Call) -> None:
     cell = low.cells.get(call.out) or low.result(call)
     scattered = [low.made[x] for x in terms.scatters]
     scattered.sort(key=lambda c: not c.primitive.boxes(*c.operands))  # type: ignore[attr-defined]
+    if total is None:
+        gather = not any(low.fronts.of(call.out)) and gathered(low, cell.shape, scattered)
+        if rest is None and add_boxes(low, cell, scattered):
+            return
+        if gather and add_gathered(low, cell, gather, rest, call.src):
+            return
     if rest is not None:
         indices = low.indices_of(call.out)
         at = at_indices(indices)
@@ -178,11 +185,8 @@ def sum_in_place(low: Lowering, call: Call) -> None:
         else:
             step = Compute(cell, at, ew.add, (Read(total, at), rest(at)), src=call.src)
         low.steps += nest(indices, [step])
-    elif total is None:
-        if add_boxes(low, cell, scattered):
-            return
-        if start_scattered(low, cell, scattered[0]):
-            del scattered[0]
+    elif total is None and start_scattered(low, cell, scattered[0]):
+        del scattered[0]
     for scatter in scattered:
         write(low, cell, scatter, ADD)
 
