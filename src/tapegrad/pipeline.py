@@ -40,6 +40,7 @@ from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.loops import hoist, sink, slim_loops
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.scalar_replacement import part_rounds
+from tapegrad.optimize.shifts import stop_shifts
 from tapegrad.optimize.simplify import reorder, simplify
 from tapegrad.optimize.softplus import tell_softplus
 from tapegrad.optimize.stops import drop_stops
@@ -68,7 +69,7 @@ BEFORE: tuple[Pass, ...] = (
     slim_loops,  # a value that the loop doesn't carry needs no carried cotangent
     remove_dead,
 )
-PREPARED: tuple[Pass, ...] = (*BEFORE, tell_roots, tell_softplus)
+PREPARED: tuple[Pass, ...] = (*BEFORE, stop_shifts, tell_roots, tell_softplus)
 
 # After differentiating, on the forward and the reverse half together.
 AFTER: tuple[Pass, ...] = (
