@@ -176,7 +176,7 @@ def _aligned(call: Call, x: Any, given: _Degree) -> tuple[int, ...]:
 # ---- elementwise calls: whether the operands are `added` or scaled, by which degrees
 
 
-_Rule = Callable[[bool, Sequence[Fraction | None], Sequence[Any]], tuple[bool, Fraction]]
+_Rule = Callable[[bool, Any, Sequence[Any]], tuple[bool, Fraction]]
 
 
 def _sum(sign: int) -> _Rule:
@@ -252,7 +252,7 @@ def _same(d: Sequence[Fraction | None], xs: Sequence[Any], any_degree: float | N
         if k is not None
         or any_degree is None
         or not isinstance(x, Literal)
-        or abs(x.value) != any_degree
+        or np.abs(x.value) != any_degree
     }
     if len(found) != 1 or None in found:
         raise _Unknown
