@@ -8,12 +8,16 @@ import datetime
 import decimal
 import hashlib
 import importlib
+import importlib.metadata
 import inspect
+import io
 import json
 import logging
 import os
 import sys
 import time
+import tokenize
+import unicodedata
 import warnings
 
 import numpy as np
@@ -42,6 +46,25 @@ def scaled():
     return 1.0 + whole() + RATE.as_integer_ratio()[1]
 
 
+def with_precision(x, digits, given):
+    context = decimal.Context(prec=digits) if given else None
+    with decimal.localcontext(context) as found:
+        found.prec = digits
+        return np.sum(x) * float(decimal.Decimal(1) / 7)
+
+
+def names_in(x):
+    table = {"size": len(dir())}
+    table.update(NAMES)
+    return np.sum(x) * (table["size"] + len(table))
+
+
+def tokens():
+    return len([*tokenize.tokenize(io.BytesIO(b"a + b").readline)])
+
+
+TOKENS = tokens()  # it keeps compiled patterns
+NAMES = {"dir": dir, "id": id, "open": open}  # which are stored, and not called
 RATE = np.float64(2.5)
 BOX, PAIR = Box(a=1.0), Pair(1.0, 2.0)
 
@@ -53,6 +76,13 @@ UNCHANGED = {
     "dir": lambda x: np.sum(x) * len(dir(BOX)),
     "__import__": lambda x: np.sum(x) * __import__("os.path").path.sep.count("/"),
     "decimal": lambda x: np.sum(x) * float(decimal.Decimal("1.5") * 2),
+    "a precision": lambda x: np.sum(x) * decimal.getcontext().prec,
+    "a precision of its own": lambda x: with_precision(x, 5, False),
+    "a context of its own": lambda x: with_precision(x, 6, True),
+    "builtins in a dict, and a function's names": names_in,
+    "tokens": lambda x: np.sum(x) * tokens() / TOKENS,
+    "a character": lambda x: np.sum(x) * len(unicodedata.name("a")),
+    "a version": lambda x: np.sum(x) * len(importlib.metadata.version("numpy")),
     "recursion": lambda x: np.sum(x) * sys.getrecursionlimit(),
     "signature": lambda x: np.sum(x) * len(inspect.signature(Box).parameters),
     "folder": lambda x: np.sum(x) * len(os.getcwd()),
@@ -101,8 +131,9 @@ class Model:
 
 
 def test_another_answer_is_noticed(tmp_path, monkeypatch):
-    """A limit, a folder, a file that appears, what is in one, an object's names, a precision."""
-    path, box = tmp_path / "numbers.txt", Box()
+    """A limit, a folder, a file that appears, what is in one, the names in an object and in a
+    module, a precision, whether it is used or only read."""
+    path, box, module = tmp_path / "numbers.txt", Box(), {"a": 1.0}
 
     def third(x):
         with decimal.localcontext() as context:
@@ -116,9 +147,20 @@ def test_another_answer_is_noticed(tmp_path, monkeypatch):
         (lambda x: np.sum(x) * path.exists(), lambda: path.write_text("1.5")),
         (lambda x: np.sum(x) * np.loadtxt(path), lambda: path.write_text("2.5")),
         (lambda x: np.sum(x) * len(dir(box)), lambda: setattr(box, "a", 1.0)),
+        (lambda x: np.sum(x) * eval("len(dir())", module), lambda: module.update(b=1.0)),
         (third, lambda: setattr(decimal.getcontext(), "prec", 3)),
+        (
+            lambda x: np.sum(x) * decimal.getcontext().prec,
+            lambda: setattr(decimal.getcontext(), "prec", 4),
+        ),
+        (
+            lambda x: (
+                np.sum(x) * len(decimal.Context().create_decimal_from_float(0.1).as_tuple().digits)
+            ),
+            lambda: setattr(decimal.DefaultContext, "prec", 9),
+        ),
     ]
-    context = decimal.getcontext().copy()
+    context, default = decimal.getcontext().copy(), decimal.DefaultContext.prec
     try:
         for f, change in changes:
             g = grad(f)
@@ -128,6 +170,7 @@ def test_another_answer_is_noticed(tmp_path, monkeypatch):
     finally:
         sys.setrecursionlimit(limit)
         decimal.setcontext(context)
+        decimal.DefaultContext.prec = default
 
 
 def test_a_warning_is_given_while_the_function_is_traced():

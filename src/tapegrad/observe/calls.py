@@ -184,6 +184,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         reads = own_attribute(f, "__name__", "") not in ("write", "flush", "close")
         if reads and (id(args[0]) in o.streams or may_show(args[:1])):
             o.reads.lost("what is shown", OF_STREAMS)
+        sets_options(o, f)  # decimal.localcontext(context)
         if o.reads.place(args[0]) is not None:
             o.reads.lost(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
@@ -423,8 +424,9 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
             o.reads.lost(model.word, CALLED_OUTSIDE)
         o.in_schema = True  # its own functions are always the same
         return both(o.taken(given, whole=True), lambda result: setattr(o, "in_schema", False))
-    given = o.gone_through(given) if name in _SHALLOW and _are_calm(given[1:], {}) else given
-    note = o.taken(given)
+    moves = name in _SHALLOW and _are_calm(given[1:], {})
+    moves = moves or puts is not None or (sets is not None and _are_calm(sets, {}))
+    note = o.taken(o.gone_through(given) if moves else given)
     if puts is not None:
         o.adds(args[0], *puts)
     elif sets is not None:

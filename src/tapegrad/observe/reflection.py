@@ -106,8 +106,11 @@ def _globals(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _dir(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if not args:
-        o.reads.lost("dir")
+    if not args:  # a function's own names follow from the path taken
+        held = o.running.frame.f_locals if o.running is not None else None
+        place = o.reads.place(held)
+        if place is not None:
+            o.reads.read(place, "dir", f"set({{}}) == {set(held or ())!r}", True, "dir")
         return None
     x = args[0]
     o.kind(x)

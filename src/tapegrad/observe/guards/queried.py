@@ -59,6 +59,9 @@ _NAMES = {
     "_pickle": "dumps loads",
     "logging": "isEnabledFor getEffectiveLevel hasHandlers getLevelName",
     "pkgutil": "get_data",
+    "importlib.metadata": "version",
+    "_tracemalloc": "is_tracing",
+    "faulthandler": "is_enabled",
     "importlib.resources._common": "files",
     **dict.fromkeys([f"importlib.resources.{x}" for x in ("_legacy", "_functional")], "read_text"),
     "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
@@ -215,10 +218,15 @@ def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
     return _is_asked(f) or (type(f) is types.FunctionType and is_own(f.__code__))
 
 
+_OF_CONTEXTS = ("getcontext", "setcontext", "localcontext", "Context")
+
+
 def sets_options(o: Uses, f: Any) -> bool:
-    """Whether this sets NumPy's print options or error handling. Their values before are
-    guarded."""
-    if f is np.seterr:
+    """Whether this sets NumPy's print options or error handling, or is about the context of decimal
+    numbers. Their values before are guarded."""
+    if getattr(f, "__module__", None) == "decimal" and f.__name__ in _OF_CONTEXTS:
+        note_settings(o.reads, "decimal")
+    elif f is np.seterr:
         note_settings(o.reads, "errors")
     elif f is np.set_printoptions or f is inspect.unwrap(np.printoptions):
         note_settings(o.reads, "numpy")

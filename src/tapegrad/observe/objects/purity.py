@@ -59,7 +59,7 @@ INERT = _Inert()
 
 # They report something to the user, or load code, and compute nothing.
 _SILENT = (
-    *("logging", "warnings", "linecache", "traceback", "tokenize"),
+    *("logging", "warnings", "linecache", "traceback"),
     *("importlib", "pkgutil", "zipimport"),
     "_strptime",  # it is recorded as a whole
 )
@@ -269,35 +269,21 @@ _BUILTINS = """
     max min next object oct ord pow print property range repr reversed round set slice sorted
     staticmethod str sum super tuple type zip __build_class__ locals memoryview
 """
+_CALM = """
+    math cmath _operator itertools _bisect _heapq _statistics _struct binascii zlib _abc _string
+    _sre _collections _contextvars _stat _tokenize unicodedata _json _hashlib _typing
+"""
 MODULES_IN_C = {
-    "math": None,
-    "cmath": None,
-    "_operator": None,
-    "itertools": None,
-    "_bisect": None,
-    "_heapq": None,
-    "_statistics": None,
-    "_struct": None,
-    "binascii": None,
-    "zlib": None,
-    "_abc": None,
-    "_string": None,
-    "_sre": None,
-    "_collections": None,
+    **dict.fromkeys(_CALM.split()),
     "_functools": ("reduce", "cmp_to_key", "partial", "_lru_cache_wrapper"),
-    "_contextvars": None,
-    "_stat": None,
     "_codecs": ("lookup", "lookup_error", "utf_8_decode", "latin_1_decode", "ascii_decode"),
     "posix": ("fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"),
     "time": ("sleep",),
     "_thread": ("allocate_lock", "RLock", "get_ident"),
     "sys": ("intern", "audit", "exc_info"),
     "gc": ("collect",),
-    "_json": None,
-    "_hashlib": None,
     "_warnings": ("warn", "warn_explicit"),
     "_weakref": ("ref", "ReferenceType", "getweakrefcount"),
-    "_typing": None,
 }
 METHODS_OF: tuple[Any, ...] = (
     *PLAIN_TYPES,
@@ -447,6 +433,8 @@ def is_self_contained(kind: Any) -> bool:
         ("_queue", "SimpleQueue"),
         ("array", "array"),
         ("_hashlib", "HASH"),
+        ("decimal", "Context"),
+        ("decimal", "ContextManager"),
     )
 
 

@@ -67,11 +67,11 @@ def _note(reads: Any, key: Any, text: str, found: Any, word: str) -> None:
 
 
 def check_settings(reads: Any) -> None:
-    """Check, at the end of a run, NumPy's settings. If the run leaves one changed the tape is used
-    once, since later calls wouldn't change it."""
-    for library in ("numpy", "errors"):
+    """Check, at the end of a run, the settings that a function may set. If the run leaves one
+    changed the tape is used once, since later calls wouldn't change it."""
+    for library in ("numpy", "errors", "decimal"):
         word, told = _TOLD[library]
-        if reads._first.get((word, library), told()) != told():
+        if (word, library) in reads._first and reads._first[word, library] != told():
             reads.lost(word)
 
 
@@ -114,10 +114,14 @@ def _scipy() -> Any:
 
 
 def decimal_context() -> Any:
-    """The settings that determine the rounding and the errors of Python's decimal numbers."""
-    c = sys.modules["decimal"].getcontext()
-    traps = tuple(kind for kind, on in c.traps.items() if on)
-    return c.prec, c.rounding, c.Emin, c.Emax, c.capitals, c.clamp, traps
+    """The settings that determine the rounding and the errors of Python's decimal numbers: those in
+    force, and those of a new context."""
+    decimal: Any = sys.modules["decimal"]
+    found: list[Any] = []
+    for c in (decimal.getcontext(), decimal.DefaultContext):
+        traps = tuple(kind for kind, on in c.traps.items() if on)
+        found.append((c.prec, c.rounding, c.Emin, c.Emax, c.capitals, c.clamp, traps))
+    return found
 
 
 _TOLD: dict[str, tuple[str, Callable[[], Any]]] = {
