@@ -198,7 +198,49 @@ def test_it_shows_what_explain_and_profile_know():
     if data["machine"]["note"]:
         assert "tapegrad[explore]" in data["machine"]["note"]
     else:
-        assert any("ret" in line for line in data["machine"]["kernels"][0].lines)
+        assert any("ret" in line for line, _ in data["machine"]["kernels"][0][2])
+
+
+def test_machine_code_has_the_lines_of_its_source():
+    """The code that answers, with LLVM's own lines: of products multiply-adds, of calls calls."""
+    pytest.importorskip("capstone")
+    data = of_loss(compile="always").to_dict()
+    assert data["machine"]["kernels"]
+    for name, _, rows, _, is_another in data["machine"]["kernels"]:
+        assert not is_another
+        of = {row for _, row in rows if row >= 0}
+        source = [k for k, (text, _) in enumerate(data["source"]) if f"def {name}(" in text]
+        assert min(of) >= source[0] and len(of) > 5
+    lines = [(text, data["source"][row][0]) for text, row in rows if row >= 0]
+    called = {source for text, source in lines if re.search(r"\bcall|\bbl", text)}
+    assert any("exp(" in x or "sin(" in x for x in called)
+    linked = {k for _, row in rows if row >= 0 for k in lines_of(data, data["source"][row][1])}
+    at = {row[1]: k for k, row in enumerate(data["program"])}
+    assert at[line_of(inner, "np.exp(np.sin(x))")] in linked
+
+
+def test_tables_of_lines_are_those_of_the_files():
+    """As another reader has them, byte for byte; no table, and one of another version, are none."""
+    from tapegrad.insight.explorer.numbers import _read, table
+
+    steps = bytes(
+        [0, 9, 2, *bytes(8), 3, 6, 1, 2, 0x80, 1, 3, 0x7F, 1, 8, 1, 0x4B, 9, 5, 0, 1, 0, 1, 1]
+    )
+    head = bytes([1, 1, 1, 0xFB, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0])
+    for version, rest in ((4, head), (3, head[:1] + head[2:])):
+        body = version.to_bytes(2, "little") + len(rest).to_bytes(4, "little") + rest + steps
+        data = len(body).to_bytes(4, "little") + body
+        rows = [(0x30, 7), (0xB0, 6), (0xC1, 6), (0xC5, 7), (0xCA, 7), (0xCA, 0)]
+        assert _read(data, {len(data) - len(steps) + 3: 0x30}) == rows
+    assert _read(data[:4] + b"\x05" + data[5:], {}) == []
+    (code,) = value_and_grad_kernels()
+    assert table(code) == []
+
+
+def value_and_grad_kernels():
+    df = grad(lambda x: np.sum(x * x), compile="always")
+    df(X)
+    return df._last().tier.found.kernels.values()
 
 
 def test_guards_have_their_lines():
@@ -507,15 +549,16 @@ def test_machine_code_links_with_its_kernel(browser, tmp_path):
     (name,) = [
         text[4:].partition("(")[0] for text, _ in found.to_dict()["source"] if "def " in text
     ]
-    kernels = [[name, 8, ["     0  push       rbp", "     1  ret"], 3]]
+    rows = [["     0  push       rbp", -1], ["     1  ret", -1]]
+    kernels = [[name, 8, rows, 3, 0]]
     found.to_dict()["machine"] = {"note": "", "kernels": kernels}
     found.save(tmp_path / "machine.html")
     browser.errors.clear()
     browser.open(tmp_path / "machine.html")
     browser.press("6")
-    rows = browser.value("[...document.querySelectorAll('#machine .row')].map(x => x.textContent)")
-    assert rows == ["     0  push       rbp", "     1  ret", "... 3 more"]
-    browser.move(*browser.place("#machine .row", 1))
+    shown = "[...document.querySelectorAll('#instructions .row')].map(x => x.textContent)"
+    assert browser.value(shown) == ["     0  push       rbp", "     1  ret", "... 3 more"]
+    browser.move(*browser.place("#instructions .row", 1))
     assert any("np.exp(np.sin(x))" in line for line in marked(browser, "program"))
     browser.move(*row(browser, "program", "np.exp(np.sin(x))"))
     buttons = (
@@ -524,6 +567,46 @@ def test_machine_code_links_with_its_kernel(browser, tmp_path):
     assert browser.value(buttons) == [f"{name}  8 B"]
     browser.move(5, 5)
     assert browser.value(buttons) == [] and browser.errors == []
+
+
+@needs_browser
+def test_machine_code_links_both_ways(browser, tmp_path):
+    """An instruction and its line of source, and those of the tape, the plan and the program."""
+    pytest.importorskip("capstone")
+    found = of_loss(compile="always")
+    found.save(tmp_path / "lines.html")
+    data = found.to_dict()
+    browser.errors.clear()
+    browser.open(tmp_path / "lines.html")
+    browser.press("6")
+    line = line_of(inner, "np.exp(np.sin(x))")
+    (_, _, rows, *_), *_ = data["machine"]["kernels"]
+    place = {row[1]: k for k, row in enumerate(data["program"])}[line]
+    k = next(
+        k
+        for k, (_, row) in enumerate(rows)
+        if row >= 0 and lines_of(data, data["source"][row][1]) == {place}
+    )
+    browser.value(f"document.querySelector('#instructions .list').scrollTop = {max(0, k - 8) * 18}")
+    at = (
+        f"[...document.querySelectorAll('#instructions .row')].findIndex(x => +x.dataset.k === {k})"
+    )
+    browser.wait(f"{at} >= 0")
+    browser.click(*browser.place("#instructions .row", browser.value(at)))
+    assert any("np.exp(np.sin(x))" in text for text in marked(browser, "program", "chosen"))
+    assert marked(browser, "of", "chosen") and marked(browser, "instructions", "chosen")
+    browser.press("1")
+    for panel in ("tape", "plan", "source"):
+        assert marked(browser, panel, "chosen"), panel
+        place = f"document.querySelector('#{panel} .row.chosen').getBoundingClientRect()"
+        assert 0 < browser.value(f"{place}.top") < browser.value("innerHeight"), panel
+    browser.press("Escape")
+    browser.move(*row(browser, "program", "np.exp(np.sin(x))"))
+    browser.press("6")
+    assert browser.value("links.near && links.near.row.size > 0")
+    browser.click(*row(browser, "program", "np.exp(np.sin(x))"))
+    browser.wait("document.querySelector('#instructions .row.chosen')")
+    assert browser.errors == []
 
 
 @needs_browser

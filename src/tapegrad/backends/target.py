@@ -20,7 +20,7 @@ differences between targets are fields and methods here. A target is a subclass 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -74,6 +74,11 @@ class Machine(Target, ABC):
     def build(self, program: Program, build: Build, others: Numbers) -> Executable:
         """Compile a program; `build` compiles the kernels that aren't in `objects`. With `others`,
         the numbers of a program for other lengths, its kernels serve other lengths too."""
+
+    @abstractmethod
+    def with_lines(self, program: Program, names: Collection[str]) -> dict[str, bytes]:
+        """The object code of the kernels called so, compiled once more, with the numbers of their
+        sources' lines."""
 
     @abstractmethod
     def numbers_of(self, one: Program, other: Program) -> Numbers | None:

@@ -7,7 +7,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from tapegrad.core.log import Event
@@ -194,9 +195,14 @@ def _many(found: Sequence[Step], word: str) -> str:
 
 
 def _lines(steps: Iterable[Step]) -> str:
-    """The lines of the program that steps come from."""
+    """The lines of the program that steps come from, by file: fit.py:3, 5 to 8."""
     lines = {(x.src.file, x.src.line): str(x.src) for x in steps if x.src is not None}
-    return ", ".join([lines[key] for key in sorted(lines)]) or "no line of the program"
+    found = []
+    for file, group in groupby(sorted(lines), key=itemgetter(0)):
+        numbers = [line for _, line in group]
+        name = lines[file, numbers[0]].removesuffix(str(numbers[0]))
+        found.append(name + ", ".join(_ranges(numbers)))
+    return "; ".join(found) or "no line of the program"
 
 
 def _calls(steps: Sequence[Step]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tapegrad.backends.host import HOST
 from tapegrad.insight.explorer import page
 from tapegrad.runtime.profiled import profiled
 
@@ -26,4 +27,4 @@ def explored(
     profile = profiled(derived, variant, args, kwargs, calls)
     found = variant.tier.found if variant.entry is not None else None
     kernels = found.kernels if found is not None else {}
-    return page.explored(variant.shown, explanation, profile, lowered, kernels)
+    return page.explored(variant.shown, explanation, profile, lowered, kernels, HOST.with_lines)

@@ -7,6 +7,7 @@ plays tapes loads no linker.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,11 @@ class Cpu(Machine):
         from tapegrad.backends.cpu.machine_code import machine_code
 
         return machine_code(program, build, others)
+
+    def with_lines(self, program: Program, names: Collection[str]) -> dict[str, bytes]:
+        from tapegrad.backends.cpu.machine_code import with_lines
+
+        return with_lines(program, names)
 
     def numbers_of(self, one: Program, other: Program) -> Numbers | None:
         from tapegrad.backends.cpu.templates import numbers_of

@@ -116,6 +116,8 @@ def _lifted(
     tree.body = [lifter.visit(statement) for statement in tree.body]
     for node in ast.walk(tree):  # bytecode depends on which nodes share a line
         if isinstance(node, (ast.expr, ast.stmt, ast.arg)):
+            if isinstance(node, ast.stmt):  # for those who ask: see `support/lines.py`
+                node.source_line = node.lineno  # type: ignore[attr-defined]
             node.lineno = node.end_lineno = 1
             node.col_offset = node.end_col_offset = 0
     return Template(module, left, tuple(taken.numbers))

@@ -131,30 +131,41 @@ function drawWhy() {
 
 function drawMachine() {
   const { note, kernels } = data.machine, bar = document.querySelector("#machine .steps");
-  document.querySelector("#machine .note").textContent = note;
-  document.querySelector("#machine .pane").hidden = !kernels.length;
+  document.querySelector("#machine > .note").textContent = note;
+  document.querySelector("#machine .columns").hidden = !kernels.length;
+  let current = -1;
   const show = (k) => {
+    current = k;
     [...bar.children].forEach((b, j) => b.setAttribute("aria-selected", j === k));
-    const [, , lines, further] = kernels[k];
-    const rows = lines.map((x) => [x, -1]);
-    if (further) rows.push([`... ${further} more`, -1]);
+    const [, , own, further, another] = kernels[k], rows = further ? [...own, [`... ${further} more`, -1]] : own;
+    const known = rows.some((x) => x[1] >= 0), of = (j) => rows[j][1] >= 0 ? ["row", rows[j][1]] : ["kernel", known ? -1 : k];
     links.lists = links.lists.filter((x) => !x.machine);
-    const el = document.querySelector("#machine .list"), width = Math.max(...rows.map((x) => x[0].length));
-    new List(el, rows.length, (row, j) => {
+    const first = data.kernelOfRow.indexOf(k), last = data.kernelOfRow.lastIndexOf(k);
+    const lines = first < 0 ? [["There is no source of it.", []]] : data.source.slice(first, last + 1);
+    list(document.querySelector("#of .list"), lines, (j) => ["row", first < 0 ? -1 : first + j], "Source of the machine code").machine = true;
+    new List(document.querySelector("#instructions .list"), rows.length, (row, j) => {
       const [, address, word, rest] = rows[j][0].match(/^(\s*[\da-f]+\s\s)?(\S+\s*)?(.*)$/);
       row.append(make("span", "c", address || ""), make("span", /^(j|call|ret|b\.|bl)/.test(word) ? "v" : "f", word || ""), rest);
-    }, () => ["kernel", -1], width, "Machine code").machine = true;
-    el.onmousemove = () => near(["kernel", k]);  // all of it is of the lines of its kernel
-    el.onclick = () => choose(["kernel", k]);
+    }, of, Math.max(...rows.map((x) => x[0].length)), "Machine code").machine = true;
+    document.querySelector("#instructions small").textContent = another ? "for these lengths: what answers is for any" : known ? "as it answers" : "by kernel";
   };
   kernels.forEach(([name, bytes], k) => {
     const b = bar.appendChild(make("button", "", `${name}  ${amount(bytes, "B")}`));
     b.setAttribute("role", "option");
     b.onclick = () => show(k);
+    b.onmouseenter = () => near(["kernel", k]);
+    b.onmouseleave = () => near(null);
   });
-  links.after.push(() => [...bar.children].forEach((b, k) => {
-    b.classList.toggle("near", marks(links.near, ["kernel", k]));
-    b.classList.toggle("chosen", marks(links.chosen, ["kernel", k]));
-  }));
+  links.after.push(() => {
+    [...bar.children].forEach((b, k) => {
+      b.classList.toggle("near", marks(links.near, ["kernel", k]));
+      b.classList.toggle("chosen", marks(links.chosen, ["kernel", k]));
+    });
+  });
+  links.opened.push(() => {  // what is chosen elsewhere is in another kernel
+    if (links.chosen && links.chosen.kernel.size && !links.chosen.kernel.has(current)) show([...links.chosen.kernel][0]);
+    for (const l of links.lists) if (l.machine) l.reveal();
+  });
   if (kernels.length) show(0);
+  for (const f of links.opened) f();
 }

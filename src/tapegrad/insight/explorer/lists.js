@@ -33,7 +33,7 @@ function coloured(el, text) {
 
 // ---- which lines belong together
 
-const links = { near: null, chosen: null, lists: [], after: [], printed: 0 };
+const links = { near: null, chosen: null, lists: [], after: [], opened: [], printed: 0 };
 function spread(kind, n) {  // all that belongs to a line of one kind
   const all = { line: new Set(), call: new Set(), step: new Set(), row: new Set(), kernel: new Set() };
   const own = (r) => { all.row.add(r); if (data.kernelOfRow[r] >= 0) all.kernel.add(data.kernelOfRow[r]); };
@@ -66,7 +66,9 @@ function choose(at, from) {
   links.chosenAt = at && at[1] >= 0 && !same(at, links.chosenAt) ? at : null;
   links.chosen = links.chosenAt ? spread(...links.chosenAt) : null;
   changed();
-  if (links.chosen) for (const list of links.lists) if (list !== from) list.reveal();
+  if (!links.chosen) return;
+  for (const list of links.lists) if (list !== from) list.reveal();
+  if (!from || !from.machine) for (const f of links.opened) f();
 }
 function changed() {
   for (const list of links.lists) list.mark();
@@ -113,6 +115,7 @@ class List {
       this.el.scrollTop = top - clientHeight / 3;
   }
   reveal() {
+    if (!links.chosen) return;
     for (let k = 0; k < this.count; k++) if (marks(links.chosen, this.of(k))) return this.show(k);
   }
   fill() {

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import platform
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+from tapegrad.insight.explorer.numbers import table
 
 MAX_LINES = 4_000  # lines of one kernel
 TABLE = {"x86_64": ("X86", "64"), "amd64": ("X86", "64"), "aarch64": ("ARM64", "ARM")}
 
 
 class Listing(NamedTuple):
-    """The instructions of a kernel, each a line, and how many more there are."""
+    """The instructions of a kernel, each a line with the number of the source's that it comes from,
+    0 where that isn't known; how many more there are; and whether other ones answer."""
 
     name: str
     nbytes: int
-    lines: list[str]
+    lines: list[tuple[str, int]]
     further: int
+    is_another: bool = False
 
 
-def listings(kernels: Mapping[str, bytes]) -> list[Listing]:
-    """Those of object files. Raises ImportError where Capstone isn't installed."""
+def listings(kernels: Mapping[str, bytes], lined: Mapping[str, bytes]) -> list[Listing]:
+    """Those of object files. Some of these were `lined`, compiled once more with the numbers of
+    their sources' lines. Raises ImportError where Capstone isn't installed."""
     processor = _processor()
-    return [] if processor is None else [_listing(processor, *x) for x in kernels.items()]
+    return (
+        []
+        if processor is None
+        else [
+            _listing(processor, name, code, lined.get(name, b"")) for name, code in kernels.items()
+        ]
+    )
 
 
 def _processor() -> Any:
@@ -37,17 +49,21 @@ def _processor() -> Any:
     )
 
 
-def _listing(processor: Any, name: str, code: bytes) -> Listing:
-    lines: list[str] = []
-    further = nbytes = 0
-    for section in _sections(code):
-        nbytes += len(section)
+def _listing(processor: Any, name: str, code: bytes, lined: bytes) -> Listing:
+    shown = [*_sections(lined or code)]
+    rows = table(lined) if lined and len(shown) == 1 else []
+    starts = [row.address for row in rows]
+    lines: list[tuple[str, int]] = []
+    further = 0
+    for section in shown:
         for address, _, word, operands in processor.disasm_lite(section, 0):
             if len(lines) < MAX_LINES:
-                lines.append(f"{address:6x}  {word:10} {operands}".rstrip())
+                k = bisect_right(starts, address)
+                text = f"{address:6x}  {word:10} {operands}".rstrip()
+                lines.append((text, rows[k - 1].line if k else 0))
             else:
                 further += 1
-    return Listing(name, nbytes, lines, further)
+    return Listing(name, sum(map(len, shown)), lines, further, shown != [*_sections(code)])
 
 
 def _sections(code: bytes) -> Iterator[bytes]:

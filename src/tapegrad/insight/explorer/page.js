@@ -95,7 +95,10 @@ function open(id) {
     b.tabIndex = b.dataset.id === id ? 0 : -1;
   }
   if (DRAW[id] && !drawn[id]) { drawn[id] = true; DRAW[id](); }
-  for (const l of links.lists) l.fill();
+  for (const l of links.lists) {
+    l.fill();
+    if (l.el?.closest("[role=tabpanel]")?.id === id) l.reveal();  // what was chosen while this was hidden
+  }
   changed();
 }
 

@@ -7,18 +7,18 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapegrad.core.values import Source
 from tapegrad.errors import UnsupportedError
 from tapegrad.insight.explaining import SECTIONS, Explanation
 from tapegrad.insight.explorer.graph import HEIGHT, WIDTH, drawing
 from tapegrad.insight.explorer.links import Linked, linked, numbered
-from tapegrad.insight.explorer.machine import Listing, listings
+from tapegrad.insight.explorer.machine import listings
 from tapegrad.insight.explorer.passes import Stage, compared, seen
 from tapegrad.insight.explorer.program import Shown, colours, program
 from tapegrad.insight.measuring import PLAYED
@@ -27,8 +27,12 @@ from tapegrad.ir.memory import live_bytes
 from tapegrad.ir.tape import Guard, Tape
 from tapegrad.pipeline import at_its_best, schedule
 
+if TYPE_CHECKING:
+    from tapegrad.backends.source.program import Program
+
 NEEDED = "tapegrad's explorer needs {}. Install it with: pip install 'tapegrad[explore]'"
 SCRIPTS = "lists.js", "graph.js", "charts.js", "page.js"  # in this order
+LETTERS = 100_000  # of source that is compiled once more: some seconds
 BUFFERS = 40  # which are listed, the largest ones
 FRAME = "width:100%;height:820px;border:1px solid #8884;border-radius:8px"
 
@@ -80,9 +84,11 @@ def explored(
     profile: Profile,
     lowered: Callable[[], Tape],
     kernels: Mapping[str, bytes],
+    with_lines: Callable[[Program, Collection[str]], Mapping[str, bytes]],
 ) -> Exploration:
     """The page of calls that a tape answers. `lowered` makes a settled tape for such a call, whose
-    passes are shown; `kernels` is the machine code, as far as there is some."""
+    passes are shown; `kernels` is the machine code, as far as there is some, and `with_lines` makes
+    that of some kernels once more, with the numbers of their sources' lines."""
     best, calls = numbered(replace(at_its_best(tape), outside=tape.outside))
     try:
         made = schedule(best)
@@ -110,7 +116,7 @@ def explored(
             "kernels": len(made.kernels) if made is not None else 0,
             "stages": _stages(stages, at),
             "graph": _graph(best),
-            "machine": _machine(kernels),
+            "machine": _machine(kernels, made, found, with_lines),
             "memory": _memory(best, profile),
             "speed": _speed(profile),
             "why": [[title, getattr(explanation, name)] for name, title in SECTIONS.items()],
@@ -168,14 +174,35 @@ def _graph(tape: Tape) -> dict[str, Any]:
     }
 
 
-def _machine(kernels: Mapping[str, bytes]) -> dict[str, Any]:
-    found: Sequence[Listing] = []
+def _machine(
+    kernels: Mapping[str, bytes],
+    made: Program | None,
+    found: Linked,
+    with_lines: Callable[[Program, Collection[str]], Mapping[str, bytes]],
+) -> dict[str, Any]:
+    """The machine code of each kernel: its instructions, each with its row of the source."""
     note = "" if kernels else "NumPy plays this function: there is no machine code yet."
+    shown: list[Any] = []
     try:
-        found = listings(kernels) if kernels else ()
+        lined = with_lines(made, _short(made, kernels)) if kernels and made is not None else {}
+        first = {text[4:].partition("(")[0]: k for k, (text, _) in enumerate(found.source)}
+        for name, nbytes, lines, further, is_another in listings(kernels, lined):
+            start = first.get(name, 0) - 1
+            rows = [[text, start + line if line else -1] for text, line in lines]
+            shown.append([name, nbytes, rows, further, int(is_another)])
     except ImportError as error:
         note = NEEDED.format(error.name)
-    return {"note": note, "kernels": found}
+    return {"note": note, "kernels": shown}
+
+
+def _short(made: Program, kernels: Mapping[str, bytes]) -> set[str]:
+    """The kernels that are compiled once more: the shortest ones, as long as that takes seconds."""
+    found, letters = set(), 0
+    for kernel in sorted(made.kernels, key=lambda x: len(x.text)):
+        letters += len(kernel.text)
+        if kernel.name in kernels and letters <= LETTERS:
+            found.add(kernel.name)
+    return found
 
 
 def _memory(tape: Tape, profile: Profile) -> dict[str, Any]:

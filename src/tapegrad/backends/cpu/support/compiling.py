@@ -23,6 +23,7 @@ from tapegrad.backends.cpu.support.arrays import (
     placeholder,
 )
 from tapegrad.backends.cpu.support.entry import add_entry, expected_words
+from tapegrad.backends.cpu.support.lines import LineNumbers
 from tapegrad.backends.cpu.support.operators import TARGET
 from tapegrad.backends.cpu.support.shared import define_shared
 from tapegrad.backends.cpu.support.syntax import tree_of
@@ -80,8 +81,11 @@ def _load_functions() -> None:
 
 
 @global_compiler_lock
-def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
-    """The machine code of a kernel as an object file, whose entry takes exactly these types.
+def object_code(
+    function: Any, parameters: Any, numbers: Any = None, has_lines: bool = False
+) -> bytes:
+    """The machine code of a kernel as an object file, whose entry takes exactly these types. It has
+    the numbers of its source's lines where that is asked for.
 
     With `numbers` (names of dtypes), the kernel is a template: its numbers are named `#0`, `#1`,
     ..., and the extents of arrays' first axes are open. The object file has to be `completed`.
@@ -95,7 +99,8 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
     with target.push_code_library(library):
         module = library.create_ir_module(function.__name__)
         emitted = target.declare_function(module, described)
-        translator = Translator(function.__globals__, emitted)
+        lines = LineNumbers(module, function.__name__) if has_lines else None
+        translator = Translator(function.__globals__, emitted, lines)
         if numbers:
             placeholder(module, "numbers", len(numbers))
         for k, dtype in enumerate(numbers or ()):

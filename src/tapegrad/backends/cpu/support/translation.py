@@ -31,6 +31,7 @@ from tapegrad.backends.cpu.support.arrays import (
     ways,
     word,
 )
+from tapegrad.backends.cpu.support.lines import LineNumbers
 from tapegrad.backends.cpu.support.operators import TARGET, TYPING, WRAPPING, implementation
 from tapegrad.backends.cpu.support.outline import (
     MAX_UNROLLED,
@@ -48,9 +49,13 @@ from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nod
 
 
 class Translator:
-    """The translation of one function into a module: a kernel, or a large loop of one."""
+    """The translation of one function into a module: a kernel, or a large loop of one. Its
+    instructions have the numbers of the source's `lines` where these are given."""
 
-    def __init__(self, names: dict[str, Any], function: ir.Function) -> None:
+    def __init__(
+        self, names: dict[str, Any], function: ir.Function, lines: LineNumbers | None = None
+    ) -> None:
+        self.lines, self.scope = lines, None if lines is None else lines.of(function)
         self.names = names  # globals of the kernel
         self.entry = function.append_basic_block("entry")
         self.start = function.append_basic_block("body")
@@ -66,6 +71,7 @@ class Translator:
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
         """Fill the function with the kernel's code; `kinds` are the types of its parameters."""
+        self.at(tree)
         convention, packer = TARGET.call_conv, TARGET.get_arg_packer(kinds)
         given = packer.from_arguments(self.builder, convention.get_arguments(self.builder.function))
         for parameter, value, kind in zip(tree.args.args, given, kinds, strict=True):
@@ -92,7 +98,14 @@ class Translator:
 
     def body(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
+            self.at(statement)
             getattr(self, f"_{type(statement).__name__.lower()}")(statement)
+
+    def at(self, statement: ast.stmt) -> None:
+        """Note that the next instructions are of this statement."""
+        if self.lines is not None:
+            line = getattr(statement, "source_line", statement.lineno)
+            self.builder.debug_metadata = self.lines.at(line, self.scope)
 
     def _assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets
@@ -183,6 +196,7 @@ class Translator:
         builder.position_at_end(body)
         self.find(loop)
         self.body(loop.body)
+        self.at(loop)
         builder.branch(head)
         builder.position_at_end(after)
         self.find(loop)
@@ -211,6 +225,7 @@ class Translator:
         self.values[loop.target.id] = k, types.int64
         self.find(loop)
         self.body(loop.body)
+        self.at(loop)
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         back = builder.branch(head)
@@ -457,7 +472,8 @@ def _function_of(
     name = module.get_unique_name(f"{where.builder.function.name}.loop")
     function = procedure(module, name, taken)
     args = iter(function.args)
-    inner = Translator(where.names, function)
+    inner = Translator(where.names, function, where.lines)
+    inner.at(loop)
     inner.total = where.total
     arrays = [next(args) for _ in outline.arrays]
     for view, (number, start) in outline.views.items():
