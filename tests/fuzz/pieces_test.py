@@ -180,8 +180,8 @@ def test_random_programs_of_pieces(part, monkeypatch):
     monkeypatch.setattr(pieces, "ELEMENTS", 2)
     if part % 2:
         for module in (repetition, unrolled):
-            monkeypatch.setattr(module, "ROUNDS", 2)
-            monkeypatch.setattr(module, "CALLS", 6)
+            monkeypatch.setattr(module, "MIN_ROUNDS", 2)
+            monkeypatch.setattr(module, "MIN_CALLS", 6)
     plans, whole = [], split.split
 
     def counted(plan):

@@ -61,7 +61,11 @@ def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, 
         for axis, (before, after) in enumerate(widths):
             if before or after:
                 picks = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
-                x = x[(slice(None),) * axis + (picks,)]
+                ends = [_picked(x, axis, p) for p in (picks[:before], picks[len(picks) - after :])]
+                if any(end is None for end in ends):
+                    x = x[(slice(None),) * axis + (picks,)]
+                else:
+                    x = _pad_axis(x, axis, ends)
         return x
     if mode == "linear_ramp":
         return _pad_ramp(x, widths, kwargs.get("end_values", 0))
@@ -72,6 +76,19 @@ def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, 
             x = _pad_axis(x, axis, [_stretched(value, axis, width) for width in pair])
         return x
     return _by_numpys_code(x, widths, mode, **kwargs)
+
+
+def _picked(x: Any, axis: int, picks: np.ndarray) -> Any:
+    """The entries `picks` along an axis as a view, backwards where they are in falling order; None
+    if they are neither one entry nor neighbours."""
+    steps = {*np.diff(picks).tolist()} or {0}
+    if len(steps) > 1 or not steps <= {-1, 0, 1}:
+        return None
+    (step,), first, count = steps, *(picks[:1].tolist() or [0]), len(picks)
+    if not step:
+        return _stretched(x[(slice(None),) * axis + (slice(first, first + 1),)], axis, count)
+    last = first + step * count
+    return x[(slice(None),) * axis + (slice(first, None if last < 0 else last, step),)]
 
 
 def _stretched(value: Any, axis: int, extent: int) -> Any:
