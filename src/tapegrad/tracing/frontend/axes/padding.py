@@ -84,7 +84,8 @@ def _picked(x: Any, axis: int, picks: np.ndarray) -> Any:
     steps = {*np.diff(picks).tolist()} or {0}
     if len(steps) > 1 or not steps <= {-1, 0, 1}:
         return None
-    (step,), first, count = steps, *(picks[:1].tolist() or [0]), len(picks)
+    step, count = steps.pop(), len(picks)
+    first = int(picks[0]) if count else 0
     if not step:
         return _stretched(x[(slice(None),) * axis + (slice(first, first + 1),)], axis, count)
     last = first + step * count
