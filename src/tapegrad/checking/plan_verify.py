@@ -3,12 +3,13 @@ TAPEGRAD_DEBUG."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from tapegrad.ir.affine import Affine, Index
-from tapegrad.ir.allocation import Allocation, Slot, extent, span
+from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, span, strides
 from tapegrad.ir.cells import Along, At, Cell, Indirect
 from tapegrad.ir.plan import Plan, Recurrence, segments
 from tapegrad.ir.plan_text import malformed, show_step
@@ -42,7 +43,7 @@ def verify_plan(plan: Plan, after: str = "") -> Plan:
         check.cell(cell, None)
     check.bound.update(plan.among)
     check.written.update(plan.inputs)
-    check.steps(plan.steps, ())
+    check.steps(plan.steps, (), plan.among)
     for cell in plan.outputs:
         if cell not in check.written and extent(cell):
             check.fail("this result is never written", cell)
@@ -62,16 +63,19 @@ class _Check:
         line = "" if step is None else f" in `{show_step(self.plan, step)}`"
         raise malformed(self.plan, message + line, self.after, cell)
 
-    def steps(self, steps: Sequence[Step], loops: tuple[Loop, ...]) -> None:
+    def steps(
+        self, steps: Sequence[Step], loops: tuple[Loop, ...], heads: tuple[Any, ...]
+    ) -> None:
+        """Check steps inside of loops. Their `heads` are what indices can depend on."""
         if not isinstance(steps, tuple):
             self.fail("its steps aren't a tuple: plans don't change")
         for step in steps:
             if isinstance(step, Loop):
-                self.loop(step, loops)
+                self.loop(step, loops, heads)
             else:
-                self.step(step, loops)
+                self.step(step, loops, heads)
 
-    def loop(self, loop: Loop, loops: tuple[Loop, ...]) -> None:
+    def loop(self, loop: Loop, loops: tuple[Loop, ...], heads: tuple[Any, ...]) -> None:
         if loop.index in self.bound:
             self.fail("a loop has the index of one around it", step=loop)
         if loop.parallel and loops:
@@ -87,7 +91,8 @@ class _Check:
         if loop.parallel:
             self.apart(loop)
         self.bound.add(loop.index)
-        self.steps(loop.body, (*loops, loop))
+        heads = (*heads, loop.index, loop.start, loop.step, loop.chunk)
+        self.steps(loop.body, (*loops, loop), heads)
         self.bound.remove(loop.index)
 
     def apart(self, loop: Loop) -> None:
@@ -108,7 +113,7 @@ class _Check:
             if len(places) < len(uses[cell]) or not own:
                 self.fail("two chunks meet in it", cell, loop)
 
-    def step(self, step: Step, loops: tuple[Loop, ...]) -> None:
+    def step(self, step: Step, loops: tuple[Loop, ...], heads: tuple[Any, ...]) -> None:
         if step.outermost and loops:
             self.fail("only the top level has such a step", step=step)
         status = getattr(step, "status", None)
@@ -118,7 +123,14 @@ class _Check:
             self.recurrence(step)
         if isinstance(step, Gemm):
             self.product(step, loops)
-        self.uses(step, loops)
+        self.uses(step)
+        pieces = isinstance(step, Compute) and any(read.pieces for read in step.reads)
+        # Most steps are those that the last pass took. A piece isn't read where its index leaves
+        # its array.
+        if step.inside != heads and not pieces:
+            for cell, at, batch in step.parts():
+                self.index(cell, at, batch, loops, step)
+            vars(step)["inside"] = heads
 
     def product(self, step: Gemm, loops: tuple[Loop, ...]) -> None:
         """Check that the matrices fit, and that chunks cover the axis and none is empty. A product
@@ -192,17 +204,14 @@ class _Check:
             if home is not None and not step.ends(home, cell):
                 self.fail("it isn't where its array is after the last round", cell, step)
 
-    def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
+    def uses(self, step: Step) -> None:
         """Check the reads and writes of a step itself."""
         for cell in step.needs():
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
-        pieces = isinstance(step, Compute) and any(read.pieces for read in step.reads)
-        for cell, at, batch in step.parts():
-            self.cell(cell, step)
-            if not pieces:  # a piece isn't read where its index leaves its array
-                self.index(cell, at, batch, loops, step)
         for cell, _, writes in step.own():
+            if self.known.get(cell.id) is not cell:
+                self.cell(cell, step)
             if writes:
                 if cell.root.role == "input":
                     self.fail("an argument is written to", cell, step)
@@ -235,9 +244,8 @@ class _Check:
                 if k.extent != size:
                     self.fail(f"an index array is checked for {k.extent} of {size}", cell, step)
                 continue
-            for i, _ in k.terms:
-                if i not in self.bound:
-                    self.fail("an index is used outside its loop", cell, step)
+            if not self.bound.issuperset([i for i, _ in k.terms]):
+                self.fail("an index is used outside its loop", cell, step)
             least, most = k.limited
             if least < 0 or most >= size:
                 if any(loop.index.extent == 0 for loop in loops):
@@ -394,58 +402,65 @@ MAX_ITERATIONS = 4096  # iterations: if there are more, only the first and last 
 
 
 def _overwrites(accesses: Sequence[Access], old: Cell, allocation: Allocation) -> bool:
-    """Whether an element of `old` is used after another cell was written in its place."""
+    """Whether an element of `old` is used after another cell was written in its place. The accesses
+    are made in each iteration, in the order in which the loops run."""
     written: set[int] = set()
+    values: dict[Index, int] = {}  # of the loops that run
     many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > MAX_ITERATIONS
-    for access, values in _in_order(list(accesses), 0, {}, many):
-        places = _elements(access, values, allocation)
-        if access.cell.root is old:
-            if not written.isdisjoint(places):
-                return True
-        elif access.writes:
-            written.update(places)
-    return False
+
+    def meets(part: Sequence[tuple[Access, Callable[[], Collection[int]]]], depth: int) -> bool:
+        start = 0
+        while start < len(part):
+            access, places = part[start]
+            if len(access.loops) == depth:
+                if access.cell.root is old:
+                    if not written.isdisjoint(places()):
+                        return True
+                elif access.writes:
+                    written.update(places())
+                start += 1
+                continue
+            loop, end = access.loops[depth], start
+            while end < len(part) and any(x is loop for x in part[end][0].loops[depth:]):
+                end += 1
+            inside = part[start:end]
+            for value in _iterations(loop, values, many):
+                values[loop.index] = value
+                if meets(inside, depth + 1):
+                    return True
+            start = end
+        return False
+
+    return meets([(a, _places(a, values, allocation)) for a in accesses], 0)
 
 
-def _elements(
-    access: Access, values: dict[Index, int], allocation: Allocation
-) -> range | list[int]:
-    """The positions in memory that an access may touch."""
-    plain = all(isinstance(k, Affine) for k in access.at or ())
-    if access.at is None or not plain or len(access.at) < len(access.cell.shape):
-        whole = span(access.cell, None, allocation)
-        return range(whole.start, whole.stop)
-    at = tuple(_at(k, values) for k in access.at)
-    return [span(access.cell, at, allocation).start]
+def _places(
+    access: Access, values: Mapping[Index, int], allocation: Allocation
+) -> Callable[[], Collection[int]]:
+    """A function that gives the positions in memory that an access may touch, for the values that
+    the loop indices have by then."""
+    cell, at = access.cell, access.at
+    if at is None or len(at) < len(cell.shape) or not all(isinstance(k, Affine) for k in at):
+        whole = span(cell, None, allocation)
+        return lambda: range(whole.start, whole.stop)
+    home = allocation.home(cell)
+    total, clipped = Affine((), home.start), []
+    for k, stride in zip(left_of(cell, at), strides(cell.left), strict=True):
+        assert isinstance(k, Affine)
+        if k.range[0] < 0:
+            clipped.append((k, stride))
+        else:
+            total += k * stride
+
+    def value(k: Affine) -> int:
+        return k.const + sum([values[i] * c for i, c in k.terms])
+
+    if clipped:
+        return lambda: (value(total) + sum(max(value(k), 0) * by for k, by in clipped),)
+    return lambda: (value(total),)
 
 
-def _at(k: Affine | Indirect, values: dict[Index, int]) -> Affine:
-    assert isinstance(k, Affine)
-    return Affine((), k.const + sum(values[i] * c for i, c in k.terms))
-
-
-def _in_order(
-    accesses: list[Access], depth: int, values: dict[Index, int], many: bool
-) -> Iterator[tuple[Access, dict[Index, int]]]:
-    """Each access in each iteration, in the order in which the loops run."""
-    start = 0
-    while start < len(accesses):
-        loops = accesses[start].loops
-        if len(loops) == depth:
-            yield accesses[start], values
-            start += 1
-            continue
-        loop, end = loops[depth], start
-        while end < len(accesses) and any(x is loop for x in accesses[end].loops[depth:]):
-            end += 1
-        for value in _iterations(loop, values, many):
-            yield from _in_order(
-                accesses[start:end], depth + 1, {**values, loop.index: value}, many
-            )
-        start = end
-
-
-def _iterations(loop: Loop, values: dict[Index, int], many: bool) -> Sequence[int]:
+def _iterations(loop: Loop, values: Mapping[Index, int], many: bool) -> Sequence[int]:
     size = loop.index.extent
     if loop.chunk is not None:
         first = values[loop.chunk[0]] * loop.chunk[1]

@@ -89,7 +89,7 @@ class Recurrence(Step):
         rounds = min(int(self.rounds.literal.value), self.index.extent)
         return cell is self.places[cycle[rounds % len(cycle)]]
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield from read_accesses(self.rounds)
         for head in (self.until, self.begin):
             if head is not None:

@@ -11,8 +11,9 @@ plan, which knows the names of cells.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from tapegrad.core.values import Literal, Source
@@ -100,10 +101,19 @@ class Step:
     """One step of a plan. `accesses` yields (cell, index, whether it writes)."""
 
     src: Source | None = None
+    inside: ClassVar[Any] = None  # the heads of the loops inside which its indices were verified
     outermost: ClassVar[bool] = False  # whether it never stands in a loop
     of_arrays: ClassVar[bool] = False  # whether it may write elements before it has read all others
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def accesses(self) -> Iterable[tuple[Cell, At | None, bool]]:
+        return self._accesses
+
+    @cached_property
+    def _accesses(self) -> tuple[tuple[Cell, At | None, bool], ...]:
+        return tuple(self.found())  # passes ask again and again, and steps don't change
+
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        """Finds what `accesses` gives."""
         raise NotImplementedError
 
     def changed(self: S, to: Changes) -> S:
@@ -136,11 +146,11 @@ class Step:
         """The step's own accesses as (cell, index, whether it covers more than one element)."""
         return ((cell, at or (), at is None) for cell, at, _ in self.own())
 
-    def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def own(self) -> Iterable[tuple[Cell, At | None, bool]]:
         """The accesses of the step itself, without those of nested steps."""
         return self.accesses()
 
-    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+    def touches(self) -> Iterable[tuple[Cell, Places | None, bool]]:
         """The accesses with the position along each axis; None means the whole axis."""
         return self.accesses()
 
@@ -169,7 +179,7 @@ class Compute(Step):
     combine: Fold | None = None
     src: Source | None = None
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for read in self.reads:
             yield from read_accesses(read)
         for k in self.at:
@@ -211,7 +221,7 @@ class ArgUpdate(Step):
     better: str
     src: Source | None = None
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield from read_accesses(self.read)
         yield self.best, self.at, True
         yield self.cell, self.at, True
@@ -277,7 +287,7 @@ class Gemm(Step):
         for panel, axes in self.matrices:
             yield panel.cell, panel.along(axes, self.share), panel is self.out
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield self.x.cell, None, False
         yield self.y.cell, None, False
         if self.adds:
@@ -326,7 +336,7 @@ class Routine(Step):
         starts = [k for k, x in enumerate(self.primitive.overwrites) if x is not None]
         return [*starts, *range(self.written, len(self.arrays))]
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for k, (cell, _, _) in enumerate(self.arrays):
             yield cell, None, False
             if k < self.written:
@@ -362,7 +372,7 @@ class PythonCall(Step):
 
     outermost = of_arrays = True
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for x in self.reads:
             if isinstance(x, Cell):
                 yield x, None, False
@@ -395,7 +405,7 @@ class CheckRange(Step):
 
     outermost = True
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield self.flag, (), False
 
     def changed(self, to: Changes) -> CheckRange:
@@ -416,7 +426,7 @@ class CheckGuard(Step):
 
     outermost = True
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield from read_accesses(self.read)
 
     def changed(self, to: Changes) -> CheckGuard:
@@ -432,7 +442,7 @@ class Cut(Step):
 
     outermost = True
 
-    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+    def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
         return iter(())
 
     def changed(self, to: Changes) -> Cut:
