@@ -124,7 +124,7 @@ def test_lines_are_the_users():
 
 
 def agrees(program: Tape) -> None:
-    (values,) = drawn(program)
+    ((values, _),) = drawn(program)
     expected, _ = run(program, values)
     scheduled = schedule(program)
     nested = scheduled.nested

@@ -50,26 +50,27 @@ def hold(program: Program, tape: Tape, first: Plan, passes: Passes) -> None:
     verify_allocation(plan, allocation, program.nested, "emit")
     if count_accesses(plan) > MAX_ACCESSES:
         return
-    for values in drawn(tape):
-        if differs(tape, values, plan, allocation, program.nested):
-            _name_the_pass(program, tape, values, first, passes)
+    for values, played in drawn(tape):
+        against = partial(differs, tape, values, played)
+        if against(plan, allocation, program.nested):
+            _name_the_pass(program, tape, against, first, passes)
 
 
 def _name_the_pass(
-    program: Program, tape: Tape, values: list[Any], first: Plan, passes: Passes
+    program: Program, tape: Tape, against: Callable[..., str], first: Plan, passes: Passes
 ) -> None:
     plan, stage = first, "lower"
     for step in (*passes, None):
-        found = differs(tape, values, plan)
+        found = against(plan)
         if found or step is None:
             break
         plan, stage = step(plan), getattr(step, "func", step).__name__
     if not found:
         plan = program.plan  # the plan to whose cells the allocation refers
-        stage, found = "assign", differs(tape, values, plan, program.allocation)
+        stage, found = "assign", against(plan, program.allocation)
     if not found:
         stage = "emit"
-        found = differs(tape, values, plan, program.allocation, program.nested)
+        found = against(plan, program.allocation, program.nested)
     raise InternalError(
         f"after {stage}, the plan of {tape.name} isn't the tape any more: {found}\n{tape}\n{plan}"
     )
@@ -78,16 +79,13 @@ def _name_the_pass(
 def differs(
     tape: Tape,
     values: Sequence[Any],
+    expected: dict[int, Any],
     plan: Plan,
     allocation: Allocation | None = None,
     nested: set[Cell] | frozenset[Cell] = frozenset(),
 ) -> str:
-    """A description of how a plan's results differ from its tape's, or ""."""
-    try:
-        expected = _played(tape, values)
-    except Exception as error:  # the tape can't be played with these values
-        let_through(error)
-        return ""
+    """A description of how a plan's results differ from those of its tape, whose variables have
+    the `expected` values, or ""."""
     try:
         found = run_plan(plan, values, allocation, nested, stops=False, call=called)
     except InternalError as error:
@@ -123,8 +121,8 @@ def differs(
 # ---- values
 
 
-def drawn(tape: Tape) -> Iterator[list[Any]]:
-    """Random input values with which the tape can be played."""
+def drawn(tape: Tape) -> Iterator[tuple[list[Any], dict[int, Any]]]:
+    """Random input values with which the tape can be played, and the values of its variables."""
     free = tape.free_inputs
     libraries = [call for call in tape.calls if isinstance(call.primitive, Library)]
     pivots = {x for call in libraries for x in call.operands if x.dtype == np.int32}
@@ -137,11 +135,11 @@ def drawn(tape: Tape) -> Iterator[list[Any]]:
                 values[k] = np.broadcast_to(np.arange(1, v.shape[-1] + 1, dtype=v.dtype), v.shape)
         values += tape.captured
         try:
-            _played(tape, values)
+            played = _played(tape, values)
         except Exception as error:  # an index out of range, a matrix that can't be decomposed
             let_through(error)
             continue
-        yield values
+        yield values, played
         return
 
 
