@@ -63,9 +63,7 @@ class _Check:
         line = "" if step is None else f" in `{show_step(self.plan, step)}`"
         raise malformed(self.plan, message + line, self.after, cell)
 
-    def steps(
-        self, steps: Sequence[Step], loops: tuple[Loop, ...], heads: tuple[Any, ...]
-    ) -> None:
+    def steps(self, steps: Sequence[Step], loops: tuple[Loop, ...], heads: tuple[Any, ...]) -> None:
         """Check steps inside of loops. Their `heads` are what indices can depend on."""
         if not isinstance(steps, tuple):
             self.fail("its steps aren't a tuple: plans don't change")
