@@ -98,16 +98,13 @@ def no_garbage_of_others():
 
 
 @pytest.fixture(autouse=True)
-def no_relatives():
+def no_relatives(inside):
     """What other tests' functions of the same code have left is gone: each traces its own."""
     relatives = sys.modules.get("tapegrad.runtime.reuse")
     if relatives is not None:
         relatives.forget()
     yield
-    client = sys.modules.get("tapegrad.compiler.client")
-    inside = client and client.client.inside
-    if inside and inside.thread:
-        inside.thread.join(300)  # what is compiled still isn't the next test's
+    inside.rest()  # what is compiled still isn't the next test's
 
 
 @pytest.fixture(autouse=True)
@@ -145,8 +142,19 @@ def inside():
     """Programs are compiled in this process, which knows what a test sets, and forks nothing: that
     takes a quarter less than next door. tests/compiler is about the process there."""
     from tapegrad.compiler import client
+    from tests.patient import Patient
 
     client.client.failed = client.ATTEMPTS
+    client.client.inside = Patient()
+    return client.client.inside
+
+
+@pytest.fixture
+def in_background(monkeypatch):
+    """Programs are compiled while nothing waits for them."""
+    from tapegrad.compiler import client, inside
+
+    monkeypatch.setattr(client.client, "inside", inside.Inside())
 
 
 @pytest.fixture(scope="module")

@@ -190,7 +190,7 @@ def test_one_process_at_a_time(tmp_path, monkeypatch):
 # ---- what isn't as machine code takes it to be
 
 
-def test_arrays_that_lie_otherwise(monkeypatch):
+def test_arrays_that_lie_otherwise(monkeypatch, in_background):
     """Another NumPy, whose arrays have their parts in other places -> no machine code runs."""
     monkeypatch.setattr(layout, "layout_fault", lambda: "arrays have no strides")
     x = np.array([1.0, 2.0])

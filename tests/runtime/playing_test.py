@@ -254,7 +254,7 @@ def test_machine_code_takes_its_place():
     np.testing.assert_allclose(g(X)[1], expected[1])
 
 
-def test_machine_code_that_has_come_answers_the_next_call(monkeypatch):
+def test_machine_code_that_has_come_answers_the_next_call(monkeypatch, in_background):
     def f(x):
         return np.sum(np.cos(x) * x)
 
