@@ -141,8 +141,9 @@ def own_answers(request):
 def inside():
     """Programs are compiled in this process, which knows what a test sets, and forks nothing: that
     takes a quarter less than next door. tests/compiler is about the process there."""
-    from tapegrad.compiler import client
     from tests.patient import Patient
+
+    from tapegrad.compiler import client
 
     client.client.failed = client.ATTEMPTS
     client.client.inside = Patient()
