@@ -24,6 +24,7 @@ def _module(file: str) -> str:
     return name.removesuffix(".__init__")
 
 
+@cache
 def names_imported(path: Path) -> set[str]:
     """All modules and names in modules that a file imports, anywhere in it: at its head, in a
     function, or for annotations alone."""

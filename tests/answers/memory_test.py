@@ -37,6 +37,7 @@ FOLLOWED: list[Any] = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("share", FOLLOWED)
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_views_and_copies(share, order):

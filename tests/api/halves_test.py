@@ -138,7 +138,7 @@ def programs(count: int) -> Any:
 
 @modes
 @halves
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("seed, f", list(programs(24)))
 def test_random_programs(seed, f, half, mode):
     x, y = (drawn(33, seed=seed + k).astype(half) for k in range(2))
@@ -398,6 +398,7 @@ def test_cast_is_differentiable(half, mode):
 # ---- training
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "rprop"])
 @halves
 def test_optimisers_keep_what_they_remember_in_float32(name, half):

@@ -90,7 +90,7 @@ def agree(found, expected, single=False):
         np.testing.assert_allclose(x, y, rtol=0, atol=(1e-5 if single else 1e-12) * size)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_lengths_are_compiled_and_serve_all(name):
     f, make, kernels = PROGRAMS[name]
@@ -109,7 +109,7 @@ SHORT = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", SHORT)
 def test_one_row_says_that_the_axis_varies(name):
     """The next length has a kernel for all, in which loops of two rounds are loops, too."""

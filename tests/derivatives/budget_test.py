@@ -125,6 +125,7 @@ def apart():
     return deep, ([normal(5 + k, 6 + k, seed=k) * 0.3 for k in range(14)], normal(100, 5))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("made", [rolled, short, apart])
 def test_what_is_computed_again_is_let_go(made):
     """Of many layers most of what was there at a time isn't any more, as far as it is asked for;
@@ -255,7 +256,7 @@ print(most, limit, planned, tracemalloc.get_traced_memory()[1] - result.nbytes)
 """
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize(("name", "share"), [("chained", 0.8), ("layers", 0.7), ("steps", 0.3)])
 def test_a_call_takes_no_more(name, share, mode):

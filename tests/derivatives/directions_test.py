@@ -281,13 +281,13 @@ def check_rows(f, compiled):
         np.testing.assert_allclose(found, wanted, **close)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_rows_are_those_of_single_passes(f):
     check_rows(f, "always")
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_rows_of_panels_are_those_of_single_passes(f, monkeypatch):
     """The last of five panels has fewer directions."""
@@ -323,7 +323,7 @@ def multiple(f, monkeypatch):
     return 1 + pipeline.memory_of(plan) / (8 * n * n)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_a_dense_hessian_needs_no_more_than_twice_its_result(f, monkeypatch):
     assert multiple(f, monkeypatch) < 2.04
@@ -340,6 +340,7 @@ KERNELS = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("f", "most"), KERNELS)
 def test_those_of_kernels_need_a_few_matrices(f, most, monkeypatch):
     assert multiple(f, monkeypatch) < most
@@ -348,7 +349,7 @@ def test_those_of_kernels_need_a_few_matrices(f, most, monkeypatch):
 SCARCE = [kernel_determinant, gaussian_process, kernel_inverse, factor_determinant, factor_solved]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("f", SCARCE)
 def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):
     """As where memory is scarce, which isn't so of matrices as small as these."""
@@ -363,7 +364,7 @@ def test_rounds_that_make_anew_what_is_quick_find_the_same(f, monkeypatch):
     assert sunk
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("f", MATRICES)
 def test_outer_products_are_not_formed(f, monkeypatch):
     """Where a matrix moves by one in each direction, as systems and inverses of kernels do."""
@@ -377,7 +378,7 @@ def test_outer_products_are_not_formed(f, monkeypatch):
     assert not formed or f in MATRICES[4:]
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("f", [*MATRICES, *PROGRAMS])
 def test_parts_of_rows_are_those_of_all(f, monkeypatch):
     """The last of five parts has fewer rows."""

@@ -103,7 +103,7 @@ def random_program(seed):
     return f, x
 
 
-@pytest.mark.every(10)
+@pytest.mark.every(20)
 @pytest.mark.parametrize("seed", range(200))
 def test_rows_are_those_of_single_passes(seed):
     f, x = random_program(seed)

@@ -103,7 +103,7 @@ if not NEW:  # compiling takes long: half of each primitive's samples, and all i
     REVERSIBLE = sorted(REVERSIBLE, key=lambda s: s.primitive.name)[::2]
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize(
     "samples",
     [REVERSIBLE[k : k + BATCH] for k in range(0, len(REVERSIBLE), BATCH)],

@@ -174,6 +174,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_gradient_in_c_is_that_of_the_tape(name, tmp_path):
     f, args = PROGRAMS[name]

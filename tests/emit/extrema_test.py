@@ -32,6 +32,7 @@ ZEROS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ZEROS)
 @pytest.mark.parametrize("axis", [0, 1, None])
 def test_zeros_of_one_sign_keep_it(name, axis):

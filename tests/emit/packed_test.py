@@ -179,7 +179,7 @@ def windows(x: Matrix, ways: Any) -> Any:
     return taken, view.reshape(shape)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products_with_windows(monkeypatch, registers, dtype):
@@ -238,6 +238,7 @@ def test_rows_have_the_same_bits_however_many_there_are(dtype):
         np.testing.assert_array_equal(whole.array, parts.array)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("known", [(), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("registers", PROCESSORS)
 def test_sizes_that_are_known_late(monkeypatch, registers, known):
@@ -265,6 +266,7 @@ def test_sizes_that_are_known_late(monkeypatch, registers, known):
         np.testing.assert_array_equal(found, old)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("open_", ["rows", "depth"])
 def test_of_any_length_blocks_are_called_as_of_a_known_one(monkeypatch, registers, open_):

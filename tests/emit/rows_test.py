@@ -106,6 +106,7 @@ def test_vectors_are_cleared_by_a_call():
     assert_agree(given, [np.arange(1500.0).reshape(30, 50)])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("vectors", [(64, 32), (32, 16), (16, 32)])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("bound", [2.0, 2.0**10, 2.0**60])

@@ -196,7 +196,7 @@ def small(request, monkeypatch):
     monkeypatch.setattr(translation, "SMALL_LOOP", request.param)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(14)
 @pytest.mark.parametrize("what", BODIES)
 def test_each_kind_of_statement(what, small):
     body = textwrap.indent(textwrap.dedent(BODIES[what]).strip(), "    ")

@@ -55,7 +55,7 @@ def test_correlations_are_sums_of_products(monkeypatch, registers, dtype):
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_searches_find_what_numpy_finds(monkeypatch, registers, dtype):

@@ -437,6 +437,7 @@ def test_derivatives_of_probabilities_at_infinity(law):
     assert tapegrad.hessian(outside)(0.3) == pytest.approx(slope, rel=1e-6)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("scale", [0.1, 10.0, 1e4])
 def test_classes_that_can_be_separated_have_no_maximum(seed, scale):

@@ -56,6 +56,7 @@ def test_inverse(case, scale):
         np.testing.assert_allclose(transform.inverse(transform.forward(u)), u, atol=1e-9)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
 def test_log_jacobian(case, scale):
     transform, taken, count = case

@@ -196,13 +196,13 @@ def of_scipy() -> Iterator[tuple[str, str, Any]]:
             yield home, name, function
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("home, name, function", list(of_numpy()))
 def test_numpy_and_a_trace_take_the_same(home, name, function):
     checked(list(variants(numpys.call_of(home, name), name, function)), numpys.function)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("home, name, function", list(of_scipy()))
 def test_scipy_and_a_trace_take_the_same(home, name, function):
     text = scipys.calls_of(home, name)[0].lstrip("!")

@@ -195,7 +195,7 @@ def missing(text: str) -> Any:
 EACH = [pytest.param(text, marks=missing(text)) for text in CALLS]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", EACH)
 def test_values_and_gradients(text):
@@ -214,7 +214,7 @@ def test_values_and_gradients(text):
             assert not agreement.differs(f(x), played(x), False)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", EACH)
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -244,6 +244,7 @@ def test_a_write_reaches_what_it_reaches_in_numpy(text, order):
             assert not agreement.differs(wanted[k], found, False)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("text", [t for t in CALLS if re.search(r"\bw\b", t)])
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_captured_is_read_at_each_call(text):

@@ -80,7 +80,7 @@ def wrong_slope(f: Any) -> str:
     return "" if close or not np.isfinite(expected) else f"the slope {slope} and not {expected}"
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("home", HOMES)
 def test_names_are_right_or_refused(home, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # for those that write files

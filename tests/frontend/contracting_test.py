@@ -30,6 +30,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_matmul_of_all_ranks(shapes: Any) -> None:
     x, y = normal(*shapes[0]), normal(*shapes[1], seed=1)
@@ -180,6 +181,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", OTHERS, ids=source_line)
 def test_relatives(f: Any) -> None:
     check(f, normal(3, 4), normal(4, 5))

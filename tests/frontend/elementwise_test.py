@@ -226,6 +226,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", ANYWHERE, ids=source_line)
 def test_function_anywhere(f: Any) -> None:
     check(f, X)
@@ -273,7 +274,7 @@ def test_integers_give_what_numpy_gives(f: Any) -> None:
             check_value(f, x)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("other", OTHERS, ids=lambda o: f"{type(o).__name__} {o}")
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda o: o.__name__)
 def test_operator(op: Any, other: Any) -> None:

@@ -45,7 +45,7 @@ CASES = [
 ]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize(("f", "how"), CASES)
 def test_results_are_numpys_and_so_are_derivatives(f, how):
     given = [X] if f in OF_REAL.values() else [X, Z, Z.astype(np.complex64), X > 0]

@@ -165,6 +165,7 @@ if np.lib.NumpyVersion(np.__version__) >= "2.5.0":
     ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_reading(f: Any) -> None:
     check(f, X)

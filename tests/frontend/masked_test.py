@@ -151,7 +151,7 @@ PROGRAMS = [
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("f", PROGRAMS, ids=name_of)
 def test_values_and_gradients_are_those_of_numpys_own_code(f):
     df = value_and_grad(f, compile="never")
@@ -343,6 +343,7 @@ def test_where_a_write_goes_is_what_the_class_gives_for_the_index():
         np.testing.assert_array_equal(found, through(x, kind))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "f",
     [

@@ -220,7 +220,7 @@ SHOWN = table() if PAGE.exists() else {}
 EACH = sorted({*NAMES, *SHOWN})
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize(("home", "name"), EACH)
 def test_a_name_is_what_its_class_says(home, name, request, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # for those that write files

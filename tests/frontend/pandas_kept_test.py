@@ -77,7 +77,7 @@ KEEPING = [keep_series, keep_frame, keep_in_containers, keep_beside_texts, keep_
 KEEPING += [keep_twice, keep_inner]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("keep", KEEPING)
 @pytest.mark.parametrize("derive", [tg.jit, tg.grad, tg.hessian])
 def test_each_call_leaves_its_own(keep, derive):

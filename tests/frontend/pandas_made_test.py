@@ -166,7 +166,7 @@ def mapped(b):
     return t.select_dtypes("number").sum().sum() + (rates * 2).sum() + u["w"].iloc[0]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize(
     "f",

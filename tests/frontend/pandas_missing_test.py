@@ -110,7 +110,7 @@ def check_like(found, expected, **given):
         np.testing.assert_allclose(found, expected, **given)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_missing(name):
@@ -161,7 +161,7 @@ SMALLS = {
 }
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("name", SMALLS)
 @pytest.mark.filterwarnings("ignore")
 def test_float32(name):

@@ -825,7 +825,7 @@ LOOKING = {"cut", "cut_labels", "qcut", "sort_traced", "sort_series", "nlargest"
 LOOKING |= {"query_numbers", "query_local", "between", "rolling_rank"}
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     f = PROGRAMS[name]

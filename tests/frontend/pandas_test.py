@@ -206,7 +206,7 @@ def test_series_do_what_they_do_in_pandas(name):
     assert followed[0] != (name in {*REFUSED, "wrong array", "positions", "two entries"})
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("name", OF_FRAMES)
 def test_frames_do_what_they_do_in_pandas(name):
     f = OF_FRAMES[name]

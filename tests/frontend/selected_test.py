@@ -133,7 +133,7 @@ def held(f, derivative, x):
         assert gradient @ along == pytest.approx(slope, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @by_name
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_as_plain_numpy(name, compile):

@@ -277,6 +277,7 @@ def test_function_of_one(f: Any) -> None:
     check(f, X)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", TWO, ids=source_line)
 def test_function_of_two(f: Any) -> None:
     check(f, X, Y)

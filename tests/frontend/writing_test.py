@@ -155,7 +155,7 @@ CASES = [
 ]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_writing(f: Any) -> None:
     check(f, X, Y)

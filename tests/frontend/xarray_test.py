@@ -85,7 +85,7 @@ def written(t):
     return t
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_run_as_they_are(name):
     f, t = PROGRAMS[name], temperatures()

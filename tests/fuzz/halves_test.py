@@ -46,7 +46,7 @@ def outcome(program: Program, half: np.dtype, dtype: Any, differentiated: bool) 
             return type(error)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("differentiated", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs_compute_in_float32(seed, differentiated):

@@ -45,6 +45,7 @@ def gathered(x):
     return asyncio.run(main())
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [plain, by_loop, gathered])
 def test_a_coroutine_returns_a_traced_value(f):
     """`asyncio.run` of a coroutine that returns a traced value -> followed; the event loop has the

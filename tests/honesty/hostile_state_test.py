@@ -452,7 +452,7 @@ def asked(base, of_class):
     return (kind, kind, meta) if of_class else (kind(*FIRST[base]), kind(*FIRST[base]), kind)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("of_class", [False, True])
 def test_every_method_that_python_asks_for(way, of_class):

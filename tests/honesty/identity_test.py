@@ -276,7 +276,7 @@ def test_identity_that_cannot_be_answered():
         grad(lambda x, y: x * 2 if math.nan in [y] else x)(1.5, math.nan)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("f", [by_value, by_tuple, by_class, until_converged, *BOOLEANS.values()])
 def test_identity_where_nobody_watches(f):
     """the same where a debugger has `sys.settrace` -> what plain Python answers: there booleans are

@@ -127,7 +127,7 @@ QUESTIONS = {
 REFUSED = {"hash", "sqrt"}
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_questions(kind):
@@ -357,6 +357,7 @@ def test_root_finders(f):
         assert df(a) == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [np.sin, math.exp, stats.norm.pdf, numba.njit(lambda x: x * x)])
 def test_functions_of_libraries_that_scipy_is_passed(f):
     """these on functions of NumPy's, SciPy's and `math`, and on such as numba compiled -> followed,

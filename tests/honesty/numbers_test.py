@@ -374,6 +374,7 @@ LONG_SUMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", LONG_SUMS.values(), ids=LONG_SUMS)
 def test_long_sums_of_float32(singles, f):
     """sums of ten million float32 numbers, of rows and columns, means, variances, dot products ->
@@ -448,6 +449,7 @@ def corners(dtype):
     return np.array(numbers + ([-1, -2, -3, -7] if info.min else []), dtype)
 
 
+@pytest.mark.every(2)
 @INTEGERS
 def test_integer_arithmetic(dtype):
     """integers that overflow, and are divided by zero and by -1, shifted too far -> as in NumPy"""

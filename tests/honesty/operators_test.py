@@ -71,7 +71,7 @@ def is_known(kind, other, line):
 PAIRS = [(k, o) for k in KINDS for o in OTHERS if k in PYTHONS or o not in LIKE_OTHERS]
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind, other", PAIRS)
 def test_operators(kind, other):

@@ -687,6 +687,7 @@ except RandomnessError as error:
 """
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("function", "said"),
     [

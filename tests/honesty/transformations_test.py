@@ -162,7 +162,7 @@ def test_random_numbers(held):
         states.append(end)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @besides("jacobian_sparsity", "sparse_jacobian", "sparse_hessian")  # of plain numbers
 def test_derivatives_of_it(held):
     """a variable of an outer derivative is in the closure, and is the point, too -> tangents and

@@ -451,6 +451,7 @@ def row(browser, pane, text):
     return browser.place(f"#{pane} .row", found)
 
 
+@pytest.mark.every(2)
 @needs_browser
 @pytest.mark.parametrize(
     ("pane", "text"),

@@ -153,6 +153,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_tapes_come_back_from_json(what):
     """Equal, with lines and reasons, and to the last bit when they are played and compiled."""

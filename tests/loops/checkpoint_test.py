@@ -250,7 +250,7 @@ def test_compiled_gradients_of_functions(name, way):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(12)
 @functions
 @pytest.mark.parametrize("way", ["sqrt", 2])
 def test_second_derivatives(name, way):

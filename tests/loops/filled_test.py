@@ -196,6 +196,7 @@ def held(f, derivative):
         assert np.sum(slope * along) == pytest.approx((ends[0] - ends[1]) / 2e-6, 1e-5, slack)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [*PROGRAMS, *OTHERS], ids=lambda f: f.__name__)
 def test_what_is_read_is_what_was_appended(f):
     held(f, value_and_grad(f, compile="never"))

@@ -406,7 +406,7 @@ def check(f: Any, derivative: Any, x: Any, c: float) -> None:
     assert dx @ along + dc == pytest.approx(differences, rel=1e-5, abs=1e-5, nan_ok=True)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @by_program(*once, *numbered, *any_number)
 def test_what_is_computed_is_numpys(f):
     derivative = value_and_grad(f, (0, 1), compile="never")
@@ -443,7 +443,7 @@ def test_a_trace_serves_each_choice_of_so_many_entries(f):
     assert traces_of(f, range(20, 60)) <= len(numbers) < 20
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @by_program(
     filtered,
     parted,

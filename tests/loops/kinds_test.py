@@ -291,7 +291,7 @@ def unknown(f):
 _numbers = itertools.count()
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize(
     "f",

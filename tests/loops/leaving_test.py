@@ -148,7 +148,7 @@ def with_lists(x: Any, a: Any) -> Any:
     return sum(found)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @by_program(*leaving)
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_wherever_it_is_left_is_one_trace(f, mode):
@@ -219,6 +219,7 @@ def kept_entries(x, a):
     return total
 
 
+@pytest.mark.every(2)
 @by_program(asked_behind_a_value, asked_behind_a_value_in_rounds, kept_entries)
 def test_what_only_python_may_tell(f):
     derivative = value_and_grad(f, compile="never")

@@ -132,7 +132,7 @@ def nothing_known():
 BRANCHING = ("adaptive", "both_ways", "turning_point", "bisection")
 
 
-@pytest.mark.every(24)
+@pytest.mark.every(48)
 @by_name
 def test_another_length_has_the_same_code(program):
     """Which programs of the suite find their machine code, and which don't, with the reasons.

@@ -45,6 +45,7 @@ def test_the_inner_loop_runs_as_often_as_the_step_says():
     assert "in range(i):" in tape.source
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("program", nests.PROGRAMS, ids=lambda program: program.name)
 def test_a_round_is_traced_for_all(program, monkeypatch):
     """Inner loops make no round at first, two steps at once, or start where loops around say."""
@@ -219,6 +220,7 @@ def test_the_loop_begins_with_rounds_in_which_loops_are_empty(f):
     assert len(lines) == len(set(lines)) == depth(tape)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [*EMPTY, set_within])
 def test_other_lengths_are_what_plain_numpy_computes(f):
     """0, 1 and 2 among them, in which no inner loop makes a round."""

@@ -54,7 +54,7 @@ def check(program, derivative, seed, size):
         assert found == pytest.approx(slope, rel=1e-7, abs=1e-10 * scale)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("size", SIZES)
 @by_name
 def test_value_and_gradient(program, size):
@@ -64,7 +64,7 @@ def test_value_and_gradient(program, size):
     check(program, derivative, 1, size)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @by_name
 def test_another_size(program):
     """One derivative serves loops of several lengths."""

@@ -209,7 +209,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_it_computes_what_pythons_loop_does(program, compile):

@@ -92,7 +92,7 @@ def rolled(program):
     return args, trace(program.function, *args)[1]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @by_name
 def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
     """To the last bit: the same operations, in the same order; but for sums of what grows."""
@@ -106,7 +106,7 @@ def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
         assert tape.play(*args) == plain.play(*args)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @by_rolled
 def test_loops_are_those_of_the_program(program):
     _, tape = rolled(program)

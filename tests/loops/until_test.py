@@ -96,13 +96,14 @@ def test_gradients_are_those_of_differences(program):
     gradcheck(f, tuple(args[k] for k in numbers), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.every(2)
 @by_rolled
 def test_it_is_a_loop_on_the_tape(program):
     _, tape = trace(program.function, *program.calls[0])
     assert str(tape).count(" = loop(") == program.loops
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @by_kept
 def test_what_depends_on_the_number_of_rounds(program, monkeypatch):
     order = [*range(len(program.calls))]

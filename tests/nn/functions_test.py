@@ -22,7 +22,7 @@ def pulled(f, xs, mode):
     return value, ct, found if isinstance(found, tuple) else (found,)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("call", [*FUNCTIONAL, *METHODS, *STOPPED], ids=str)
 def test_values_and_cotangents_are_torchs(call, mode, pytorch):
@@ -43,13 +43,13 @@ def test_values_and_cotangents_are_torchs(call, mode, pytorch):
     pytorch.agrees([value, *cotangents], wanted, {"f8": 1e-12, "f4": 2e-5}[dtype])
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_derivatives_are_those_of_differences(call):
     assert gradcheck(call.ours(), tuple(call.moved().values()), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.every(16)
+@pytest.mark.every(32)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_values_are_those_of_plain_numpy_without_a_warning(call, mode):

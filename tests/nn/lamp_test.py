@@ -151,6 +151,7 @@ CASES = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", CASES)
 def test_random_cotangents_and_arguments_that_are_read_twice(name):
     f, *args = CASES[name]

@@ -102,7 +102,7 @@ def test_lenet_is_torchs(mode, pytorch):
     has_torchs_values(pytorch, model, module, *drawn((2, 1, 12, 12)), mode, name_of)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @MODES
 @pytest.mark.parametrize("output", ["last", "all"])
 @pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
@@ -119,7 +119,7 @@ def test_recurrent_models_are_torchs(name, output, mode, pytorch):
     )
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @MODES
 @pytest.mark.parametrize("pre_norm", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -279,7 +279,7 @@ SMALL = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", SMALL)
 def test_models_are_their_formulas(name):
     """Played and compiled alike, and derivatives are those of differences."""

@@ -138,6 +138,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:.*was traced for three calls")
 @pytest.mark.parametrize(("f", "make"), PROGRAMS, ids=[f.__name__ for f, _ in PROGRAMS])
 def test_what_is_looked_for_is_there(f, make):

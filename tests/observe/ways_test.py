@@ -77,7 +77,7 @@ def put(names, value):
     config.c = box.c = Box.of_class = items["c"] = row[0] = slots.c = names["c"] = value
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_both_are_those_of_now(pair, kind, monkeypatch):

@@ -163,6 +163,7 @@ def test_lion_goes_by_signs():
     np.testing.assert_allclose(params, p, rtol=1e-12)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("text", [*STEPPED, "lion(0.1)"])
 def test_each_leaf_of_a_tree_is_stepped_alone_in_its_own_precision(text):
     tree = {"w": np.array([START, START]), "b": (np.array(START, np.float32), "name", 0.25)}
@@ -177,6 +178,7 @@ def test_each_leaf_of_a_tree_is_stepped_alone_in_its_own_precision(text):
         assert slot["b"][0].dtype == np.float32 and slot["b"][1] is None
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("inplace", [False, True])
 @pytest.mark.parametrize("text", [*STEPPED, "lion(0.1)"])
 def test_parameters_keep_their_precision_whatever_gradients_have(text, inplace):

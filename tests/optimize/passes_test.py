@@ -29,7 +29,7 @@ def played(tape: Tape, seed: int) -> list:
     return run(tape, [awkward(var, seed + 3 * k) for k, var in enumerate(tape.inputs)])[0]
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
 @share(0.2)
 @given(tape=tapes())

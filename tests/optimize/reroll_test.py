@@ -473,7 +473,7 @@ def looked_at_in_rows(x):
     return np.sum(x * (len(seen) + 1))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize(
     "f, further", [(counted_only, (S,)), (looked_at_only, ()), (looked_at_in_rows, ())]

@@ -31,6 +31,7 @@ WINDOWS["down"] = lambda x: np.nansum(bn.move_var(x, 2, axis=0, ddof=1) * X)
 PROGRAMS = REDUCTIONS | WINDOWS
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_its_own_code_and_as_differences(name):
     f = PROGRAMS[name]

@@ -41,6 +41,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_its_own_code_and_as_differences(name):
     f, x = PROGRAMS[name]
@@ -51,7 +52,7 @@ def test_as_its_own_code_and_as_differences(name):
     assert g.cache_info().traces == 1
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("wavelet", ["haar", "db3", "bior2.2", "coif1"])
 @pytest.mark.parametrize("mode", pywt.Modes.modes)
 @pytest.mark.parametrize("size", [2, 5, 8])
@@ -80,7 +81,7 @@ def test_another_wavelet_is_another_trace(monkeypatch):
         assert np.allclose(g(X)[0], energy(*pywt.dwt(X, wavelet)))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("part", ["a", "d"])
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_parts_of_every_length(part, level):

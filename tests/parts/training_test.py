@@ -53,6 +53,7 @@ def test_steps_are_those_on_the_whole(optimiser):
     np.testing.assert_allclose(*losses, rtol=1e-9)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "method", ["L-BFGS-B", "trust-ncg", "Newton-CG", "trust-constr", "trust-exact", "dogleg"]
 )

@@ -298,7 +298,7 @@ def test_every_function_has_a_reference() -> None:
     assert declared == {*REFERENCES, *" ".join(WITHOUT.values()).split()}
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_every_digit_counts(name: str) -> None:
     check(name, "never")

@@ -408,7 +408,7 @@ def exact_along(name: str, number: int, order: int) -> float:
         return float(mp.diff(moved, (0,) * order, (1,) * order))
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(14)
 @pytest.mark.parametrize("name", MATRICES)
 def test_matrices(name: str) -> None:
     case = MATRICES[name]

@@ -386,6 +386,7 @@ def of_degree(n: int, seed: int) -> Callable[[Any], Any]:
     return f
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", range(30))
 def test_third_derivatives_are_the_mean_of_both_sides(seed: int) -> None:
     f = of_degree(3, seed)

@@ -156,6 +156,7 @@ def bits(x):
     return x.shape, x.dtype, np.where(np.isnan(x), np.nan, x).tobytes()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", range(150))
 def test_random_rounds_of_short_arrays_are_numpys(seed, monkeypatch):
     monkeypatch.setattr(rounds, "MIN_ROUNDS", 3)

@@ -250,7 +250,7 @@ def test_twice_the_program_takes_twice_the_steps(program, monkeypatch):
     assert steps(program, 320) < MOST * steps(program, 160)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_twice_the_program_is_planned_in_twice_the_steps(program, monkeypatch):
     """Kernels are as many as steps: nothing goes through all that stand before."""

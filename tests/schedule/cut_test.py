@@ -59,6 +59,7 @@ def test_cut_programs_compute_the_same(tiny, f, args):
     assert_agree(tape, (*args, *tape.captured))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["attention", "mixture", "layer_norm"])
 def test_nests_and_library_calls_are_cut_too(tiny, name):
     f, *args = next(p for p in PROGRAMS if p[0].__name__ == name)

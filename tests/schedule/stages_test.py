@@ -80,7 +80,7 @@ def test_a_gradient_is_the_same_without_a_stage(monkeypatch, stage, program):
     assert_agree(tape, (*args, *tape.captured))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_and_without_all_of_them(monkeypatch, program):
     f, args = PROGRAMS[program]
@@ -90,6 +90,7 @@ def test_and_without_all_of_them(monkeypatch, program):
     assert_agree(tape, (*args, *tape.captured))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_stage_matters_to_some_program(monkeypatch, stage):
     def texts() -> list[str]:

@@ -57,6 +57,7 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", CASES)
 def test_windows_are_not_copied(name):
     """Neither for the result nor for the slope along what they are multiplied by: no array is as

@@ -5,6 +5,7 @@ from tapegrad.core.handlers import let_through as let_through
 from tapegrad.core.statics import is_generator as is_generator
 from tapegrad.observe.answers.answers import original_of as original_of
 from tapegrad.observe.answers.answers import row_of as row_of
+from tapegrad.observe.aside import aside as aside
 from tapegrad.observe.guards.package_calls import answers as answers
 from tapegrad.observe.objects import randomness as randomness
 from tapegrad.observe.objects.settings import note_settings as note_settings

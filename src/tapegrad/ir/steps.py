@@ -98,7 +98,7 @@ class Changes:
 
 
 class Step:
-    """One step of a plan. `accesses` yields (cell, index, whether it writes)."""
+    """One step of a plan. `accesses` gives (cell, index, whether it writes)."""
 
     src: Source | None = None
     inside: ClassVar[Any] = None  # the heads of the loops inside which its indices were verified
@@ -113,7 +113,6 @@ class Step:
         return tuple(self.found())  # passes ask again and again, and steps don't change
 
     def found(self) -> Iterator[tuple[Cell, At | None, bool]]:
-        """Finds what `accesses` gives."""
         raise NotImplementedError
 
     def changed(self: S, to: Changes) -> S:

@@ -8,10 +8,8 @@ from the traced one, the program is traced again: so the error is raised in the 
 
 from __future__ import annotations
 
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -30,7 +28,7 @@ from tapegrad.extending.arrays import (
     value_of,
 )
 from tapegrad.extending.primitives import BroadcastTo
-from tapegrad.extending.runs import answers, following, let_through
+from tapegrad.extending.runs import answers, aside, let_through
 from tapegrad.extending.solvers import Implicit, called, real
 from tapegrad.extending.tapes import (
     METHODS,
@@ -49,21 +47,6 @@ from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
 
 OFF = -1  # the status of a call without a result
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
-
-
-@contextmanager
-def aside() -> Iterator[None]:
-    """A context in which nothing is traced, except for calls that `observed` marks as the
-    user's."""
-    follower, here = sys.gettrace(), following.observer
-    if here is None or follower is not here.follower:
-        yield
-        return
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(follower)
 
 
 class Outside:

@@ -20,6 +20,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.extending import Carrier, as_called, at_line, is_traced, refusal, stands_for
 from tapegrad.extending.arrays import Tracer, as_operand
 from tapegrad.extending.loops import while_loop
+from tapegrad.extending.runs import aside
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate import step_loops
 from tapegrad.scipy.integrate.all_steps import Steps, along
@@ -39,7 +40,7 @@ from tapegrad.scipy.integrate.solutions import (
 from tapegrad.scipy.integrate.step_loops import Course
 from tapegrad.scipy.optimize.roots import ending, example, reaching
 from tapegrad.scipy.results import Untold
-from tapegrad.scipy.solver_calls import Constant, Outside, aside, stopped
+from tapegrad.scipy.solver_calls import Constant, Outside, stopped
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes of the residuals of all steps

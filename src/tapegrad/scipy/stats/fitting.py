@@ -17,11 +17,11 @@ from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.extending import any_traced, as_called, at_line, declare_method, refusal, unobserved
 from tapegrad.extending.arrays import stacked
-from tapegrad.extending.runs import accepted, library_code
+from tapegrad.extending.runs import accepted, aside, library_code
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
-from tapegrad.scipy.solver_calls import Equations, Outside, aside
+from tapegrad.scipy.solver_calls import Equations, Outside
 from tapegrad.scipy.stats.others import instance
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1

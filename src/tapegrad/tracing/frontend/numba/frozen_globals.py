@@ -17,7 +17,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+<<<<<<< HEAD:src/tapegrad/tracing/frontend/numba/frozen_globals.py
 from tapegrad.observe.objects.purity import is_users_file
+=======
+from tapegrad.observe.aside import aside
+from tapegrad.observe.objects.harmless import is_users_file
+>>>>>>> 30a0cd0b (Shares of costly sweeps; numba compiles beside the trace; files are parsed once):src/tapegrad/tracing/frontend/numba/frozen.py
 from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
 from tapegrad.tracing.tracers.tracer import Tracer
@@ -34,7 +39,8 @@ def compiled_for(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         alike = [k for k in compiled if tuple(map(_loose, k)) == tuple(map(_loose, kinds))]
         kinds = alike[0] if alike else kinds
     if kinds not in compiled:
-        f.compile(kinds)
+        with aside():
+            f.compile(kinds)
         compiled = _compiled(f)
     return compiled[kinds]
 
