@@ -6,6 +6,7 @@ import functools
 import io
 import itertools
 import math
+import sys
 
 import numba
 import numpy as np
@@ -76,6 +77,22 @@ def test_functions_that_numba_compiled_are_followed_by_solvers(mode):
         value, slope = value_and_grad(f, compile=mode)(1.3)
         np.testing.assert_allclose(value, f(1.3), rtol=1e-9)
         np.testing.assert_allclose(slope, (f(1.301) - f(1.299)) / 0.002, rtol=1e-4)
+
+
+def test_numba_compiles_beside_the_trace(monkeypatch):
+    """Else Python would call back for each of the hundred thousand functions that it calls."""
+    line, seen = numba.njit(lambda x, p, q: p * x + q), []
+    of = type(line).compile
+
+    def compile(self, kinds):
+        seen.append(sys.gettrace())
+        return of(self, kinds)
+
+    monkeypatch.setattr(type(line), "compile", compile)
+    x = np.arange(4.0)
+    slope = grad(lambda a: np.sum(optimize.curve_fit(line, x, x**2 * a)[0]), compile="never")(1.3)
+    np.testing.assert_allclose(slope, 2.0)
+    assert seen and not any(seen)
 
 
 def test_what_is_c_is_refused_or_left_to_scipy():
