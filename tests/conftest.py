@@ -98,13 +98,13 @@ def no_garbage_of_others():
 
 
 @pytest.fixture(autouse=True)
-def no_relatives(inside):
+def no_relatives(compiler_inside):
     """What other tests' functions of the same code have left is gone: each traces its own."""
     relatives = sys.modules.get("tapegrad.runtime.reuse")
     if relatives is not None:
         relatives.forget()
     yield
-    inside.rest()  # what is compiled still isn't the next test's
+    compiler_inside.rest()  # what is compiled still isn't the next test's
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def own_answers(request):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def inside():
+def compiler_inside():
     """Programs are compiled in this process, which knows what a test sets, and forks nothing: that
     takes a quarter less than next door. tests/compiler is about the process there."""
     from tests.patient import Patient
