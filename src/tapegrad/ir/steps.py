@@ -18,19 +18,8 @@ from typing import Any, ClassVar, TypeVar
 
 from tapegrad.core.values import Literal, Source
 from tapegrad.ir.affine import Affine, Index
-from tapegrad.ir.cells import (
-    COLUMNS,
-    ROWS,
-    TERMS,
-    Along,
-    At,
-    Cell,
-    Indirect,
-    Read,
-    Share,
-    in_pieces,
-    read_accesses,
-)
+from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Along, At, Cell, Indirect, Read, Share
+from tapegrad.ir.cells import in_pieces, read_accesses
 from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.tape import dtype_name

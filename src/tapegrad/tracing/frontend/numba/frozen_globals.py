@@ -17,12 +17,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-<<<<<<< HEAD:src/tapegrad/tracing/frontend/numba/frozen_globals.py
-from tapegrad.observe.objects.purity import is_users_file
-=======
 from tapegrad.observe.aside import aside
-from tapegrad.observe.objects.harmless import is_users_file
->>>>>>> 30a0cd0b (Shares of costly sweeps; numba compiles beside the trace; files are parsed once):src/tapegrad/tracing/frontend/numba/frozen.py
+from tapegrad.observe.objects.purity import is_users_file
 from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
 from tapegrad.tracing.tracers.tracer import Tracer
