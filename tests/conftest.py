@@ -153,9 +153,9 @@ def compiler_inside():
 @pytest.fixture
 def in_background(monkeypatch):
     """Programs are compiled while nothing waits for them."""
-    from tapegrad.compiler import client, inside
+    from tapegrad.compiler import client, in_process
 
-    monkeypatch.setattr(client.client, "inside", inside.Inside())
+    monkeypatch.setattr(client.client, "inside", in_process.Inside())
 
 
 @pytest.fixture(scope="module")

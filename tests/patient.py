@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tapegrad.compiler.client import client
-from tapegrad.compiler.inside import Inside
+from tapegrad.compiler.in_process import Inside
 
 
 class Patient(Inside):

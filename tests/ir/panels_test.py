@@ -12,10 +12,11 @@ from tapegrad.checking.plan_verify import verify_plan
 from tapegrad.errors import InternalError
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import Cell
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.plan import Plan
 from tapegrad.ir.plan_text import show_plan
-from tapegrad.ir.steps import Changes, Gemm, Loop
+from tapegrad.ir.steps import Gemm, Loop
 
 F8 = np.dtype(float)
 ZERO, ONE, TWO = (Affine((), k) for k in range(3))

@@ -17,7 +17,8 @@ from typing import Any
 
 from tapegrad.core.values import Source
 from tapegrad.ir.cells import UNBOUNDED, At, Cell, Index, Read, read_accesses
-from tapegrad.ir.steps import Changes, Compute, Cut, Loop, PythonCall, Step
+from tapegrad.ir.changes import Changes
+from tapegrad.ir.steps import Compute, Cut, Loop, PythonCall, Step
 from tapegrad.ir.tape import METHODS
 
 

@@ -26,8 +26,9 @@ import numpy as np
 
 from tapegrad.ir.affine import Affine
 from tapegrad.ir.cells import At, Cell
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.plan import Plan, is_parallel, segments, walk
-from tapegrad.ir.steps import Changes, CheckGuard, Compute, Cut, PythonCall, Step
+from tapegrad.ir.steps import CheckGuard, Compute, Cut, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 
 LONGEST = 400  # statements of a kernel

@@ -16,8 +16,9 @@ from typing import Any
 
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.plan import Plan, walk
-from tapegrad.ir.steps import Changes, Compute, Loop, Step
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 
 

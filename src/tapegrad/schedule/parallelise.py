@@ -33,11 +33,12 @@ from typing import Any, NamedTuple
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import left_of
 from tapegrad.ir.cells import COLUMNS, ROWS, TERMS, Along, At, Cell, Read, Share
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.panels import Panel
 from tapegrad.ir.plan import Plan, is_fill, leaves, walk
 from tapegrad.ir.shares import is_one_share, rows_of
-from tapegrad.ir.steps import Changes, Compute, Gemm, Loop, Step
+from tapegrad.ir.steps import Compute, Gemm, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
 from tapegrad.schedule.cost import code_size, moved, work

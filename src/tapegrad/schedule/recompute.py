@@ -21,8 +21,9 @@ from tapegrad.core.locks import cached_property
 from tapegrad.core.mincut import sink_side
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import At, Cell, Indirect, Piece, Read, in_pieces, read_accesses
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.plan import Plan
-from tapegrad.ir.steps import ArgUpdate, Changes, CheckGuard, Compute, Loop, Step
+from tapegrad.ir.steps import ArgUpdate, CheckGuard, Compute, Loop, Step
 from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
 from tapegrad.schedule.shrink import in_common, with_loops
 

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tapegrad.ir.cells import At, Cell, Read
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.plan import Plan, is_parallel, segments, walk, with_cells
-from tapegrad.ir.steps import Changes, CheckGuard, Compute, Cut, Step
+from tapegrad.ir.steps import CheckGuard, Compute, Cut, Step
 from tapegrad.primitives.elementwise import copy
 
 

@@ -19,8 +19,9 @@ from dataclasses import replace
 
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import LEFT_OUT, At, Cell, Read, in_pieces
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.plan import Plan, walk
-from tapegrad.ir.steps import Changes, Compute, Loop, Step
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.schedule.recompute import drop_unread

@@ -26,8 +26,9 @@ from dataclasses import replace
 
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.cells import Cell, Read
+from tapegrad.ir.changes import Changes
 from tapegrad.ir.plan import Plan, is_fill
-from tapegrad.ir.steps import Changes, Compute, Loop, Step
+from tapegrad.ir.steps import Compute, Loop, Step
 from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.cost import work, work_once
 from tapegrad.schedule.fuse import Use, add_uses, are_aligned, touched
