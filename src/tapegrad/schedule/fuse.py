@@ -26,7 +26,7 @@ from tapegrad.ir.steps import Compute, Loop, PythonCall, Step
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 from tapegrad.schedule.independent import is_direct
-from tapegrad.schedule.split import all_borders, regions
+from tapegrad.schedule.split import all_borders, in_parts, regions
 
 # Entries along each axis. Larger arrays are filled one after another, which is fastest for memory.
 # A loop on the tape whose length isn't part of its kernels is longer than this.
@@ -108,11 +108,11 @@ class _Item:
 
     key = 0
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, split: bool) -> None:
         self.step = step
         self.uses = touched(step)
         self.weight = code_size(step)
-        self.borders = all_borders(step)
+        self.borders = all_borders(step) if split else set()
         self.moves = _moves(step)
 
     def conflicts(self, uses: Mapping[Cell, Use]) -> bool:
@@ -150,20 +150,22 @@ def add_uses(uses: dict[Cell, Use], others: Mapping[Cell, Use]) -> None:
 
 def fuse(plan: Plan) -> Plan:
     """The plan with its loops merged, level by level."""
-    return replace(plan, steps=_fused(plan.steps))
+    split = next(in_parts(plan.steps), None) is not None
+    return replace(plan, steps=_fused(plan.steps, split))
 
 
-def _fused(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _fused(steps: tuple[Step, ...], split: bool) -> tuple[Step, ...]:
+    """Steps of a plan that will be `split`, or not, with the loops merged."""
     if not any(isinstance(step, Loop) for step in steps):
         return steps
     items = _Sequence()
     for step in steps:
-        item = _Item(step)
+        item = _Item(step, split)
         if not (isinstance(step, Loop) and items.join(item)):
             items.append(item)
     for item in items.order:
         if isinstance(item.step, Loop):
-            item.step = replace(item.step, body=_fused(item.step.body))
+            item.step = replace(item.step, body=_fused(item.step.body, split))
     return tuple([item.step for item in items.order])
 
 
