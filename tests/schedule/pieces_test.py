@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.emit.check import assert_agree
 
-from tapegrad import grad, jit, trace, value_and_grad
+from tapegrad import grad, jit, set_num_threads, trace, value_and_grad
 from tapegrad.ir.plan import Plan, Recurrence, walk
 from tapegrad.ir.steps import Compute
 from tapegrad.ir.tape import Tape
@@ -119,6 +119,28 @@ def test_zeros_around_are_added_where_they_are_written_down():
     x, y = normal(600), np.full(606, -0.0)
     found = jit(function, compile="always")(x, y)
     np.testing.assert_array_equal(found, function(x, y))
+
+
+def test_cores_share_the_middle():
+    """Whatever their number, the result has the same bits."""
+
+    def function(x):
+        return np.sum((np.roll(x, 1) - x) ** 2 * np.sin(np.roll(x, -5)))
+
+    x = normal(200_003)
+    expected, known = value_and_grad(function, compile="never")(x)
+    derived, bits = value_and_grad(function, compile="always"), set()
+    try:
+        for count in (1, 2, 4):
+            set_num_threads(count)
+            value, slope = derived(x)
+            bits.add((value, slope.tobytes()))
+    finally:
+        set_num_threads()
+    assert "parallel(" in derived.tapes[0].source
+    assert len(bits) == 1
+    np.testing.assert_allclose(value, expected, 1e-10)
+    np.testing.assert_allclose(slope, known, 1e-9, 1e-9)
 
 
 def test_what_is_written_over_is_copied_before():
