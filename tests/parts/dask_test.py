@@ -129,6 +129,22 @@ def test_bits_are_those_of_the_tree_whoever_computes():
         assert np.array_equal(slope, found[0][1])
 
 
+def test_bits_are_the_same_of_parts_that_are_not_aligned():
+    """Arrays from another process lie where they came in, and NumPy adds their numbers up in
+    another order."""
+
+    def moved(a):
+        found = np.zeros(a.nbytes + 1, np.uint8)[1:].view(a.dtype).reshape(a.shape)
+        found[...] = a
+        return found
+
+    g = td.grad(loss, over=OVER, compile="never")
+    parts = parts_of("lists")
+    lists = [[moved(part) for part in one] for one in parts]
+    assert not lists[0][0].flags.aligned
+    assert np.array_equal(g(w, *lists), g(w, *parts))
+
+
 def test_chunks_of_other_lengths_find_the_same_code():
     g = td.grad(loss, over=OVER)
     for size in (30, 29, 28, 17, 5):

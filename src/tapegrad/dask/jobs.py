@@ -51,7 +51,7 @@ def part_result(
 ) -> Any:
     """What the derived function gives for one part; `own` are generators for this part alone."""
     try:
-        return job.value({**others.value, **own, **part}, [*own.values()])
+        return job.value({**others.value, **own, **_aligned(part)}, [*own.values()])
     except Exception as error:
         shapes = ", ".join(f"{name} {_shapes(x)}" for name, x in part.items())
         error.add_note(f"This was part {number}, counted from 0, of shapes: {shapes}")
@@ -186,6 +186,14 @@ def _check_outside(
             f"{name} writes to an array that it was passed or reached, and its parts run in "
             "several threads or processes, which don't share it. Write to a copy"
         )
+
+
+def _aligned(tree: Any) -> Any:
+    """What came from elsewhere lies where it came in, and of arrays that aren't aligned NumPy may
+    add up the numbers in another order."""
+    if all(x.flags.aligned for x in tree_leaves(tree) if isinstance(x, np.ndarray)):
+        return tree
+    return tree_map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, tree)
 
 
 def _shapes(tree: Any) -> str:

@@ -16,6 +16,7 @@ from tapegrad.dask.jobs import Job, check_loss, part_rows, part_share
 from tapegrad.dask.parts import is_dask, parts_of
 from tapegrad.dask.sending import Sent, everywhere, running_client
 from tapegrad.dask.sums import Pairs, Share, together
+from tapegrad.dask.waiting import computed
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.runtime.derived import Derived
@@ -81,7 +82,7 @@ class InParts:
         tasks = self._tasks(job, others, parts_of(named, self._label, self._rows))
         is_stream = not all(map(_has_length, named.values()))
         if self._reduce == "rows":
-            return _rows_together(tasks, named)
+            return _rows_together(tasks, named, self._label)
         total = _summed(tasks, is_stream, self._label)
         return self._finished(total, others)
 
@@ -132,7 +133,7 @@ class InParts:
             own = {n: x.spawn(1)[0] for n, x in generators.items()}
             if self._unchecked and not generators:
                 check = delayed(check_loss)(sent_job, sent, part, self._label, *options)
-                self._unchecked -= self._unchecked if check.compute() else 1
+                self._unchecked -= self._unchecked if computed([check], self._label)[0] else 1
             key = f"{label}-{id(self)}-{number}-{k}"
             yield delayed(function)(sent_job, sent, own, part, k, *options, dask_key_name=key)
 
@@ -178,7 +179,6 @@ def _has_length(x: Any) -> bool:
 def _summed(tasks: Iterable[Any], is_stream: bool, label: str) -> Share:
     """The sum of all parts. Parts that come one by one are computed in groups, so that no more of
     them are in memory than the workers need; the order of the sum is the same."""
-    from dask.base import compute
     from dask.delayed import delayed
 
     add = delayed(together)
@@ -188,15 +188,15 @@ def _summed(tasks: Iterable[Any], is_stream: bool, label: str) -> Share:
             pairs.put(task)
         if not pairs.waiting:
             raise ArgumentError(f"{label}: there are no parts")
-        return compute(pairs.total())[0]
+        return computed([pairs.total()], label)[0]
     tasks, size = iter(tasks), MOST_AT_ONCE * _threads()
     while group := list(islice(tasks, size)):
         for task in group:
             pairs.put(task)
-        pairs.waiting = list(compute(*pairs.waiting))
+        pairs.waiting = computed(pairs.waiting, label)
     if not pairs.waiting:
         raise ArgumentError(f"{label}: there are no parts")
-    return compute(pairs.total())[0]
+    return computed([pairs.total()], label)[0]
 
 
 def _threads() -> int:
@@ -206,20 +206,20 @@ def _threads() -> int:
     return CPU_COUNT if client is None else max(1, sum(client.nthreads().values()))
 
 
-def _rows_together(tasks: Iterable[Any], named: Mapping[str, Any]) -> Any:
+def _rows_together(tasks: Iterable[Any], named: Mapping[str, Any], label: str) -> Any:
     """What the parts give, one below the other: as dask arrays if some argument is one."""
-    from dask.base import compute, persist
+    from dask.base import persist
     from dask.delayed import delayed
 
     given = tree_leaves([*named.values()])
     if not any(map(is_dask, given)):
-        results = compute(*tasks)
+        results = computed(tasks, label)
         return tree_map(lambda *xs: np.concatenate(xs), *results)
     import dask.array as da
 
     tasks = list(tasks)
     (first,) = persist(tasks[0])
-    known = compute(first)[0]
+    (known,) = computed([first], label)
     leaves = tree_leaves(known)
     lengths = next(x.chunks[0] for x in given if is_dask(x))
     numbers = iter(range(len(leaves)))

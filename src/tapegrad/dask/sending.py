@@ -95,6 +95,11 @@ def everywhere(sent: Sent) -> Any:
     return future
 
 
+def forgotten(client: Any) -> list[Any]:
+    """What was sent to a cluster, which may not have come; it is sent again."""
+    return [*_held.pop(client, {}).values()]
+
+
 def running_client() -> Any:
     """The client that computes what is computed now; None if it isn't a cluster's."""
     from dask.base import get_scheduler

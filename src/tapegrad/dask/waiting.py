@@ -1,0 +1,106 @@
+"""Waiting for what Dask computes, as long as there is somebody who can."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, NamedTuple
+
+from tapegrad.dask.sending import forgotten, running_client
+
+ALONE = "5 minutes"  # in which no worker does anything, till a call gives up
+AGAIN = 5.0  # seconds between looks at the workers
+
+LOST = (
+    "What parts a worker held is gone, and nothing says how to make them again: what was sent by "
+    "client.scatter goes with its worker. Send them again, or pass dask arrays or delayed values, "
+    "which are computed again where they are lost"
+)
+
+
+def computed(wanted: Iterable[Any], label: str) -> list[Any]:
+    """The values of these collections of Dask's, computed where others are."""
+    from dask.base import compute
+
+    client = running_client()
+    if client is None:
+        return list(compute(*wanted))
+    futures = client.compute([*wanted])
+    try:
+        found: list[Any] = client.sync(_gathered, client, futures, label)
+        return found
+    finally:
+        _release(futures)  # if one has failed, nobody asks for the others any more
+
+
+async def _gathered(client: Any, futures: Sequence[Any], label: str) -> Any:
+    """The values of futures. Dask itself waits for ever where nobody computes them: without any
+    worker, or where it has lost count of a task as a worker died."""
+    import dask
+    from dask.utils import parse_timedelta
+
+    said = dask.config.get("distributed.scheduler.no-workers-timeout", None) or ALONE
+    limit, since, before = parse_timedelta(said), time.monotonic(), Seen({}, {}, True)
+    work = asyncio.ensure_future(client.gather(futures, asynchronous=True))
+    while not (await asyncio.wait([work], timeout=min(AGAIN, limit)))[0]:
+        seen = await _seen(client)
+        if seen.is_busy or seen.given != before.given:
+            since, before = time.monotonic(), seen
+        if time.monotonic() - since > limit and seen.has_heard_since(before):
+            _release(futures)
+            await asyncio.wait([work])
+            await client.cancel(forgotten(client), asynchronous=True)
+            raise TimeoutError(f"{label}: {seen.said(limit)}") from work.exception()
+    try:
+        return work.result()
+    except CancelledError as error:
+        error.add_note(LOST)
+        raise
+
+
+class Seen(NamedTuple):
+    """What a cluster does: which tasks each worker was given, when it said what it does, and
+    whether one works on any."""
+
+    given: dict[str, Any]
+    heard: dict[str, float]
+    is_busy: bool
+
+    def has_heard_since(self, before: Seen) -> bool:
+        """Whether all workers have said something. One that imports, or compiles, can't."""
+        return all(at > before.heard.get(name, 0.0) for name, at in self.heard.items())
+
+    def said(self, limit: float) -> str:
+        if self.given:
+            why = (
+                f"for {limit:g} seconds none of the cluster's {len(self.given)} workers has done "
+                "anything. None may be able to do what a task asks for, or Dask has lost count of "
+                "one as a worker died; call again, or client.restart()"
+            )
+        else:
+            why = (
+                f"the cluster has had no worker for {limit:g} seconds. They may not have started "
+                "yet, or have died while they started, after which a LocalCluster starts no "
+                "others: its scale(n) does"
+            )
+        setting = "distributed.scheduler.no-workers-timeout"
+        return f"{why}. How long a call waits is Dask's setting {setting}"
+
+
+async def _seen(client: Any) -> Seen:
+    try:
+        given = await client.processing()
+        workers = (await client.scheduler.identity())["workers"]
+    except OSError:  # if the scheduler can't be asked, Dask gives up by itself
+        return Seen({}, {}, True)
+    counts = [worker["metrics"].get("task_counts", {}) for worker in workers.values()]
+    is_busy = any(n for tasks in counts for name, n in tasks.items() if name != "memory")
+    return Seen(given, {name: x["last_seen"] for name, x in workers.items()}, is_busy)
+
+
+def _release(futures: Sequence[Any]) -> None:
+    for future in futures:
+        if hasattr(future, "release"):  # what wasn't a collection is there already
+            future.release()
