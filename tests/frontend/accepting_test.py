@@ -244,6 +244,8 @@ def test_what_is_refused_has_the_librarys_own_words(text):
 TAKEN = [
     "np.roll(x, 1.5)",
     "np.take(x, 1.0)",
+    "np.take(x, [0.0, 1.7])",
+    "np.repeat(x, [2.5])",
     "np.take(x, x > 0.5)",
     "np.isclose(x, [0.9, 0.1, 0.4])",
     "np.select([x < 0.5], [x * x], [1, 2, 3])",

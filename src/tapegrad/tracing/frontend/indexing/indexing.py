@@ -374,13 +374,13 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
 
 
 def counting(indices: Any) -> Any:
-    """Indices for functions that convert them, as NumPy does: a single float to the integer below
-    it, booleans to 0 and 1."""
+    """Indices for functions that convert them, as NumPy does: floats, alone or in a list but not in
+    an array, without their fractions, and booleans to 0 and 1."""
     if isinstance(indices, Tracer):
         return indices.astype(np.int64) if indices.dtype == np.bool_ else indices
     found = np.asarray(indices)
-    single = not isinstance(indices, np.ndarray) and not found.ndim and found.dtype.kind == "f"
-    return found.astype(np.int64) if single or found.dtype == np.bool_ else indices
+    floats = found.dtype.kind == "f" and not isinstance(indices, np.ndarray)
+    return found.astype(np.int64) if floats or found.dtype == np.bool_ else indices
 
 
 @stands_for(np, np.ndarray, of_complex=True)

@@ -312,7 +312,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
         merged = list(x.shape)
         merged[axis] *= times
         return unlinked(reshape(broadcast_to(grown, shape), merged), x)
-    picks = np.repeat(np.arange(x.shape[axis]), ints(repeats))
+    picks = np.repeat(np.arange(x.shape[axis]), [*map(int, repeats)])
     return x[(slice(None),) * axis + (picks,)]
 
 
