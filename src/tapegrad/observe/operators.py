@@ -93,6 +93,21 @@ def truth(a: Activation, _: Any) -> Then | None:
     return a.o.operands([x])
 
 
+# Their results go to C code, which takes plain booleans and integers alone.
+RETURN_PLAINLY = ("__bool__", "__index__", "__hash__")
+
+
+def returned(a: Activation, _: Any) -> None:
+    """Replace what one of these special methods returns by the number, which is guarded."""
+    x: Any = a.top()
+    kind: Any = x.__class__  # that of the number which a traced one stands for
+    if isinstance(x, Value) and kind in (bool, int):
+        try:
+            replace(operand_at(a.stack, 0), kind(x))
+        except TapegradError as error:
+            a.o.refuse(error)
+
+
 def identity(a: Activation, _: Any) -> None:
     x, y = a.top(1), a.top(0)
     try:

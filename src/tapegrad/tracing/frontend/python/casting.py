@@ -49,11 +49,11 @@ def _float(*args: Any, **kwargs: Any) -> Any:
 @unobserved
 def _int(*args: Any, **kwargs: Any) -> Any:
     """int(x), a traced integer."""
-    x = args[0] if len(args) == 1 and not kwargs else None
+    x = said(args[0], ("__int__", "__index__")) if len(args) == 1 and not kwargs else None
     if isinstance(x, Tracer) and not is_made(x) and not x.shape and x.dtype.kind != "c":
         return whole(x)
     with observed():
-        return int(*args, **kwargs)
+        return int(*args if x is None else [x], **kwargs)
 
 
 @unobserved

@@ -50,10 +50,12 @@ def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:
     name = "" if isinstance(x, Tracer) else says(x, names)
     if not name:
         return x
+    method = getattr(type(x), name)
     with observed():
-        number = getattr(type(x), name)(x)
-    kind = name.strip("_")
-    if isinstance(number, float if kind == "float" else complex):
+        dispatch.root(method)  # also a package's own
+        number = method(x)
+    kind = "int" if name == "__index__" else name.strip("_")
+    if isinstance(number, {"float": float, "complex": complex, "int": int}[kind]):
         return number
     raise TypeError(
         f"{type(x).__name__}.{name} returned non-{kind} (type {number.__class__.__name__})"
