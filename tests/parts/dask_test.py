@@ -328,11 +328,16 @@ def close(a, b):
 
 
 def test_processes_see_the_globals_of_now(tmp_path):
+    """Workers that have seen others, as a pool of one's own keeps them."""
     program = HEAD + textwrap.dedent(
         """
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
         if __name__ == "__main__":
             here = g(w, *parts)
-            with dask.config.set(scheduler="processes", num_workers=2):
+            pool = ProcessPoolExecutor(2, get_context("spawn"))
+            with pool, dask.config.set(scheduler="processes", pool=pool):
                 same(g(w, *parts), here)
                 model.FACTOR = 2.0
                 close(g(w, *parts), tapegrad.value_and_grad(model.loss)(w, x, y))

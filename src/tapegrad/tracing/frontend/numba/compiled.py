@@ -22,6 +22,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.errors import ConversionError
 from tapegrad.observe.answers import swapping
 from tapegrad.observe.answers.answers import declare, declare_calls, declare_late
+from tapegrad.observe.aside import aside
 from tapegrad.observe.observer import observed, unobserved
 from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.library_code import followed
@@ -253,15 +254,21 @@ def _by_neighbours(f: Any, *args: Any, **kwargs: Any) -> Any:
     return by_neighbours(_within, not _following.now, f, *args, **kwargs)
 
 
-def _mean_the_originals() -> None:
-    """Restore the original names while numba compiles, since it knows functions by identity."""
+def _leave_the_compiler_alone() -> None:
+    """While numba compiles, names are the original ones, since it knows functions by identity, and
+    none of the hundred thousand functions that it calls is followed."""
     events = importlib.import_module("numba.core.event")
+    around: list[Any] = []  # contexts, since numba compiles what it calls, in one thread at a time
 
     class Compiling(events.Listener):  # type: ignore[name-defined]
         def on_start(self, event: Any) -> None:
             swapping.pause()
+            around.append(aside())
+            around[-1].__enter__()
 
         def on_end(self, event: Any) -> None:
+            if around:  # else it began before it was listened to
+                around.pop().__exit__(None, None, None)
             swapping.go_on()
             note_compiled(**event.data)
 
@@ -269,7 +276,7 @@ def _mean_the_originals() -> None:
 
 
 def _declare() -> None:
-    _mean_the_originals()
+    _leave_the_compiler_alone()
     kinds = {
         importlib.import_module(f"numba.{module}").__dict__[name]: by
         for module, name, by in (

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tapegrad.observe.aside import aside
 from tapegrad.observe.objects.purity import is_users_file
 from tapegrad.observe.observer import following
 from tapegrad.observe.packages.opaque import names_in
@@ -35,8 +34,7 @@ def compiled_for(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         alike = [k for k in compiled if tuple(map(_loose, k)) == tuple(map(_loose, kinds))]
         kinds = alike[0] if alike else kinds
     if kinds not in compiled:
-        with aside():
-            f.compile(kinds)
+        f.compile(kinds)
         compiled = _compiled(f)
     return compiled[kinds]
 

@@ -19,8 +19,6 @@ from functools import cache, lru_cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
-from tapegrad.observe.aside import aside
-
 _FILE = "<numbered>"
 _ANNOTATIONS = annotations.compiler_flag  # of `from __future__ import annotations`
 
@@ -65,8 +63,7 @@ def inferred(f: Any, kinds: Any) -> Inferred:
     again.locals.update(locals_)
     again._compiler.locals = again.locals
     try:
-        with aside():
-            again.compile(tuple(kinds))
+        again.compile(tuple(kinds))
     except _Known as known:
         state = known.state
         return Inferred(state.typemap, state.func_ir.blocks, state.calltypes, tree, nodes)
