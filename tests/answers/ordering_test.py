@@ -66,6 +66,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_order_is_no_path(name):
     f, most = PROGRAMS[name]

@@ -27,6 +27,7 @@ DERIVED = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", DERIVED)
 def test_the_tape_is_that_of_the_last_call(name):
     def f(x):

@@ -141,7 +141,7 @@ MORE = {
 ORDERS = ((64, 100, 1, 7), (100, 1, 2, 33), (7, 512, 3, 1))
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("name", sorted({*PROGRAMS, *MORE} - {"a convolution"}))
 def test_one_row_is_a_length_like_any(name, order):

@@ -276,6 +276,7 @@ IN_TURN = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:.*traced for three calls")
 @pytest.mark.parametrize("make", IN_TURN, ids=lambda make: make.__name__)
 def test_rows_do_in_turn_what_a_loop_does(make, capsys):

@@ -81,7 +81,7 @@ def together(samples, derivatives, literals=False):
     return inline_custom(tape), values
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("samples", BATCHES, ids=lambda b: f"{b[0].primitive.name}...")
 def test_samples_of_every_primitive(samples):
     assert_agree(*together(samples, derivatives=False))
@@ -214,7 +214,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p[0].__name__)
 def test_programs(program):
     """Compiled and played agree, on the gradient that finite differences find."""

@@ -49,6 +49,7 @@ def test_each_number_is_read(half):
     assert np.array_equal(found, expected, equal_nan=True)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("half", HALVES, ids=str)
 def test_numbers_are_rounded_to_the_nearest(half, dtype):

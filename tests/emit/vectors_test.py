@@ -24,7 +24,7 @@ CORRELATED = [
 ]
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("registers", PROCESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_correlations_are_sums_of_products(monkeypatch, registers, dtype):

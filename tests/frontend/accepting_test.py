@@ -257,6 +257,7 @@ TAKEN = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("text", TAKEN)
 def test_what_is_taken_has_its_derivative(text):
     f = eval(f"lambda x: (lambda s: np.sum({text} * 1.5))(x[0, 0])", NAMES)

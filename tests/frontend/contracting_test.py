@@ -43,6 +43,7 @@ def test_matmul_of_all_ranks(shapes: Any) -> None:
     check_value(lambda a, b: a @ b, (9 * x).astype(int), (9 * y).astype(np.int32))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("shapes", SHAPES + [((), (3,)), ((3, 2), ()), ((), ())], ids=str)
 def test_dot_of_all_ranks(shapes: Any) -> None:
     x, y = normal(*shapes[0]), normal(*shapes[1], seed=1)

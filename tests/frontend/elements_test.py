@@ -159,7 +159,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("f", ELEMENTS, ids=range(len(ELEMENTS)))
 def test_traced_is_untraced(f):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -179,7 +179,7 @@ def test_traced_is_untraced(f):
             check_gradient(f, X)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "f",
     [

@@ -247,14 +247,14 @@ def test_function_of_two(f: Any) -> None:
     check(f, P[0, 0], Q)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", [*ANYWHERE, *POSITIVE], ids=source_line)
 def test_float32_stays_float32(f: Any) -> None:
     with np.errstate(all="ignore"):
         check(f, (P / 1.3).astype(np.float32))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", PAIRS, ids=source_line)
 def test_mixed_floats_promote(f: Any) -> None:
     check(f, P.astype(np.float32), (Q + 0.01).astype(np.float32))

@@ -171,7 +171,7 @@ def test_reading(f: Any) -> None:
     check(f, X)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_layouts(f: Any) -> None:
     check_value(f, X.astype(np.float32))
@@ -198,6 +198,7 @@ TWO = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", TWO, ids=source_line)
 def test_traced_indices(f: Any) -> None:
     check(f, X, np.array([0, 1, 1, 3]))

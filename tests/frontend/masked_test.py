@@ -283,7 +283,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", [np.matrix, type("Plain", (np.ndarray,), {})])

@@ -123,6 +123,7 @@ POLYNOMIALS: dict[str, Any] = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_numpys_polynomials(name):
     """Their code is followed as a library's is."""

@@ -93,7 +93,7 @@ def test_numpys_namespace(name):
     held_against_plain(lambda x: PROGRAMS[name](x.__array_namespace__(), x))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", [*PROGRAMS, *MAKING])
 def test_the_namespace_of_array_api_compat(name):
     compat = pytest.importorskip("array_api_compat")

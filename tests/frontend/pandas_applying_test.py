@@ -95,6 +95,7 @@ def test_tables_of_the_outside(name):
     assert dloss.cache_info().traces == 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", TRACED)
 def test_traced_tables(name):
     held_against_pandas(TRACED[name], D, "never")

@@ -198,7 +198,7 @@ def held_against_pandas(f: Any, x: Any, compile: str) -> bool:
     return True
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("name", OF_SERIES)
 def test_series_do_what_they_do_in_pandas(name):
     f = OF_SERIES[name]

@@ -104,7 +104,7 @@ def outcome(f: Any, *args: Any) -> Any:
         return builtin_kind(type(error))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("f", CASES, ids=name_of)
 def test_an_integer_is_guarded(f):
     played = jit(f, compile="never")

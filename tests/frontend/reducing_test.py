@@ -248,13 +248,13 @@ def test_method(f: Any) -> None:
     check(f, X)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", CASES + METHODS, ids=source_line)
 def test_float32(f: Any) -> None:
     check_value(f, X.astype(np.float32))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", CASES + METHODS, ids=source_line)
 def test_integers(f: Any) -> None:
     for dtype in (np.int64, np.int16, np.int32):

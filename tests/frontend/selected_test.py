@@ -143,6 +143,7 @@ def test_as_plain_numpy(name, compile):
         held(f, derivative, x)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ANY_NUMBER)
 def test_no_number_is_a_trace(name):
     """Once it has been met which of a program's values differ from call to call."""

@@ -284,7 +284,7 @@ def test_function_of_two(f: Any) -> None:
     check(f, X.astype(np.float32), Y)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("f", ONE, ids=source_line)
 def test_other_dtypes_and_layouts(f: Any) -> None:
     check_value(f, X.astype(np.float32))

@@ -249,6 +249,7 @@ def kinds(xs):
     return [(type(x).__name__, np.shape(x), getattr(x, "info", None)) for x in xs]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", CALLS, ids=name_of)
 def test_results_are_of_the_class_that_numpy_gives(f):
     """And know where they come from."""

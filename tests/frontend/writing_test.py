@@ -161,7 +161,7 @@ def test_writing(f: Any) -> None:
     check(f, X, Y)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_layouts(f: Any) -> None:
     check(f, normal(5, 4).T, Y[:, ::-1])

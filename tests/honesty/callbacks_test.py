@@ -162,7 +162,7 @@ CALLED = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @UNCOMPILED
 @pytest.mark.parametrize("f", CALLED.values(), ids=list(CALLED))
 def test_functions_and_methods_that_c_code_calls(f, derivative, monkeypatch):

@@ -31,7 +31,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(derivative, name):
     """`1j * x`, `complex(x, y)`, `z.real`, `abs(z)`, `cmath.exp(z)` of floats -> as untraced"""

@@ -193,7 +193,7 @@ def interrupt(file, function, event):
         sys.setprofile(None)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("event", ["call", "return"])
 @pytest.mark.parametrize(("file", "function"), PLACES)
 def test_an_interrupt(file, function, event, request, monkeypatch, tmp_path):

@@ -165,7 +165,7 @@ BOOLEANS = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @UNCOMPILED
 @pytest.mark.parametrize("f", BOOLEANS.values(), ids=list(BOOLEANS))
 def test_identity_of_booleans(f, derivative):

@@ -283,7 +283,7 @@ def test_algebra(dtype):
     assert_as_numpy(logarithm, x, ulps=4)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("f", ALGEBRA.values(), ids=ALGEBRA)
 def test_algebra_in_sums(f):
     """the same as the terms of a sum -> each term as written, only their order is free"""
@@ -494,6 +494,7 @@ def test_casts_of_floats(dtype):
         assert_as_numpy(lambda x, kind=kind: x.astype(kind), x if kind == "u4" else wild)
 
 
+@pytest.mark.every(2)
 @INTEGERS
 def test_casts_of_integers(dtype):
     """integers as other dtypes -> as in NumPy, wrapping around"""

@@ -247,7 +247,7 @@ def test_arrays_by_computed_names(derivative):
         df.at(X)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "read",
@@ -361,7 +361,7 @@ class Shown:
         return f"Shown({self.scale})"
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "read",
@@ -446,7 +446,7 @@ class Key:
     pass
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @UNCOMPILED
 @pytest.mark.parametrize(
     "make",

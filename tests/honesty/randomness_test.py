@@ -314,6 +314,7 @@ MOVED = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", MOVED)
 def test_parameters_that_are_traced(name):
     """parameters of a draw are traced -> followed, where the numbers move with them"""
@@ -840,6 +841,7 @@ WRITTEN_THEN = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("then", WRITTEN_THEN)
 @pytest.mark.parametrize("name", MOVED_OUTSIDE)
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])

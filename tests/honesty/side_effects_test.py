@@ -375,7 +375,7 @@ REPRS = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("f", REPRS.values(), ids=list(REPRS))
 def test_reprs_that_decide(derivative, f):
     """`repr` of a number, or of an array of integers or booleans, decides what is computed -> as

@@ -81,7 +81,7 @@ def held(request):
     return at
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_branches(held):
     """a branch on a value goes the other way, and back -> traced anew"""
     f = Function(lambda x: x**2 * x[::-1] if x[0] > 0 else np.sin(x) * x[1])
@@ -97,7 +97,7 @@ def test_shapes_and_dtypes(held):
         held(f, x)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 def test_closures_and_state(held):
     """a captured array, a captured number or an attribute of an object changes -> read anew"""
 

@@ -66,6 +66,7 @@ EDITS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_tape_plays_compiles_prints_and_has_a_derivative(name):
     edit, hidden = EDITS[name]

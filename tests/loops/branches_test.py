@@ -63,7 +63,7 @@ def test_flips_are_no_new_trace(program):
     assert derivative.cache_info().traces == 1
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @by_program
 def test_it_is_a_loop_on_the_tape(program):
     for x in USUAL:
@@ -93,7 +93,7 @@ def test_compiled():
     assert compiled.cache_info().traces == 1
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
 def test_what_else_a_side_does_is_done(function):
     derivative = value_and_grad(anew(function), compile="never")

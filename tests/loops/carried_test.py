@@ -475,7 +475,7 @@ def out_of_sight(x: Any, a: Any) -> Any:
     return held_by.state[0] + held_by.state[1]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @by_program(*once, *each)
 def test_values_and_slopes(f: Program) -> None:
     held(f)
@@ -578,7 +578,7 @@ def written(seed: int) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("seed", range(25))
 def test_random_programs(seed: int) -> None:
     text, space = written(seed), {"np": np, "Point": Point, "State": State, "deque": deque}

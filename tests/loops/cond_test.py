@@ -287,7 +287,7 @@ UNUSED = {
 }
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize(
     ("passed", "kind", "mode"),
     [(True, float, "never"), (False, np.float64, "never"), (False, float, "always")],
@@ -638,6 +638,7 @@ def counted_in(where, count):
     return functions[where]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("where", ["scan", "map", "while_loop", "cond, called", "cond, not called"])
 @pytest.mark.parametrize("kept", ["attribute", "list", "own list", "memo"])
 def test_what_was_there_before_stays(where, kept):

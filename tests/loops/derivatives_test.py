@@ -188,7 +188,7 @@ def test_second_derivatives(case):
         assert inner(gradients, directions) == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @over
 @both_ways
 def test_all_ways_to_run_a_loop_agree(case, backwards):

@@ -192,7 +192,7 @@ def from_seed(k: int, f: Callable[..., Any], *args: Any) -> tuple[Any, str]:
     return f(*args), states()
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(17)
 @pytest.mark.parametrize("f", [*ONCE, *OTHERWISE], ids=lambda f: f.__name__)
 def test_the_numbers_and_states_are_those_of_plain_numpy(f: Any) -> None:
     derivative = value_and_grad(f, compile="never")

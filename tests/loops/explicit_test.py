@@ -320,7 +320,7 @@ def test_gradients(name):
     assert found.cache_info().traces == 1
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", ["network_backwards", "trees", "counts", "nested", "algebra"])
 def test_gradients_by_differences(name):
     f, args = PROGRAMS[name]

@@ -429,7 +429,7 @@ def traces_of(f: Any, numbers: range) -> int:
     return derivative.cache_info().traces - before
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @by_program(*once)
 def test_one_trace_serves_each_number_of_entries(f):
     assert traces_of(f, range(20, 21)) <= 1

@@ -294,6 +294,7 @@ def pairs_of_rows_that_are_written(x: Any, a: Any) -> Any:
     return np.sum(rows)
 
 
+@pytest.mark.every(2)
 @by_program(*once)
 def test_a_round_is_traced_once(f):
     x, a = arguments(0)

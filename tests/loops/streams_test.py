@@ -217,7 +217,7 @@ def of_another_generator(x: Any, s: Any) -> Any:
 AFTER = (of_another_kind, of_an_array, of_a_list, of_a_state, of_a_copy, of_another_generator)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 @pytest.mark.filterwarnings("ignore:.*traced for three calls:RuntimeWarning")
 @pytest.mark.parametrize("then", AFTER, ids=lambda f: f.__name__)
 def test_what_looks_at_the_generator_afterwards_finds_it_where_it_is(then: Any) -> None:

@@ -121,6 +121,7 @@ def held(f, derivative):
         assert np.sum(slope * along) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5)
 
 
+@pytest.mark.every(2)
 @each
 def test_one_round_is_traced(f, monkeypatch):
     recorded = []

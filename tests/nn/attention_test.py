@@ -30,7 +30,7 @@ def in_blocks(monkeypatch, rows, many):
     monkeypatch.setattr(attention, "MAX_SCORES", many)
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_values_and_gradients_are_torchs(number, mode, monkeypatch, pytorch):

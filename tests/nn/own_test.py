@@ -343,6 +343,7 @@ OF_WHAT_IS_NAN = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", OF_WHAT_IS_NAN)
 def test_nan_stays_nan(name):
     def f(x):

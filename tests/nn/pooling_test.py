@@ -33,7 +33,7 @@ CASES = [
 ]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("mode", ["never", "always"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_are_torchs(case, mode, pytorch):

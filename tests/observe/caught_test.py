@@ -220,7 +220,7 @@ REFUSED: list[tuple[Callable[..., Any], int]] = [  # and the paths of these call
 ]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(14)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("at", range(len(REFUSED)))
 def test_what_numpy_refuses_again_costs_no_new_trace(at: int, compile: Any) -> None:

@@ -380,6 +380,7 @@ def told(x):
     )
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 @pytest.mark.parametrize("keep", [appended, joined, ordered])
 def test_the_last_few_of_anything_that_holds_numbers(keep, made):

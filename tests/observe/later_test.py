@@ -327,7 +327,7 @@ def outcome(f, *args):
         return repr(error)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("f", [*ONCE, *TWICE, *EACH])
 @pytest.mark.filterwarnings("ignore:.* was traced for three calls")

@@ -263,6 +263,7 @@ MOVING: dict[str, tuple[Any, Any, int]] = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", MOVING)
 def test_state_moves_on_without_a_new_trace(name):
     make, f, traces = MOVING[name]

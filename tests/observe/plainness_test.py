@@ -76,6 +76,7 @@ TO_CODE_IN_C = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:.*was traced for:RuntimeWarning")  # decimal is read anew
 @pytest.mark.parametrize("f", TO_CODE_IN_C, ids=name_of)
 def test_an_integer_that_goes_to_code_in_c_is_a_plain_one(f):
@@ -198,6 +199,7 @@ KEYED = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:.*was traced for:RuntimeWarning")  # so is functools.cache
 @pytest.mark.parametrize("f", KEYED, ids=name_of)
 def test_a_key_is_a_plain_integer(f):

@@ -146,6 +146,7 @@ def stepped(optimiser, params, gradients, **options):
     return params, state
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("text", STEPPED)
 def test_steps_are_those_of_torch(text):
     start, gradients = np.array(START), np.array(GRADIENTS)
@@ -191,6 +192,7 @@ def test_parameters_keep_their_precision_whatever_gradients_have(text, inplace):
     assert all(slot.dtype == np.float32 for slot in state.slots.values())
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("text", STEPPED)
 def test_in_place_arrays_stay_and_their_numbers_move(text):
     whole, end = stepped(made(text), np.array(START), np.array(GRADIENTS))

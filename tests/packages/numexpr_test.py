@@ -30,6 +30,7 @@ TEXTS = [
 a, i, m = A, np.arange(3), np.ones((2, 3))  # which the texts name
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("text", TEXTS)
 def test_as_its_own_code_and_as_differences(text):
     def f(x):

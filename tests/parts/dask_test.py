@@ -205,6 +205,7 @@ def writing(w, x, y):
     return np.sum(y**2)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("f", "options", "kind", "says"),
     [

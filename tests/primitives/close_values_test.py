@@ -108,6 +108,7 @@ def test_values_that_are_close_in_a_row(gap: float, compile: Any) -> None:
         np.testing.assert_allclose(grad(slope, compile=compile)(0.0), 2 * np.sum(t * t), rtol=1e-7)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14, 1e-16, 0.0])
 def test_eigenvectors_of_any_matrix_that_are_almost_equal(gap):
     """A^3 by eig is right, or not a number, in first and second order; it is known at wide gaps."""

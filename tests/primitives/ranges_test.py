@@ -320,7 +320,7 @@ def along(f: Any, i: int) -> Any:
     return slope
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("name", ELEMENTARY)
 def test_every_digit_counts_forward(name: str) -> None:
     """Slopes of slopes, both forward, are what reverse ones are."""

@@ -193,7 +193,7 @@ def _diff(f: Any, point: Sequence[float], counts: tuple[int, ...]) -> Any:
     return mp.diff(f, xs[0], counts[0]) if len(xs) == 1 else mp.diff(f, xs, counts)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("name", SCALARS)
 def test_numbers(name: str) -> None:
     case = SCALARS[name]

@@ -66,7 +66,7 @@ def differences(f: Callable[[float], Any], x: float, order: int) -> float:
     return float((f(x + h) - 2 * f(x) + f(x - h)) / h**2)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("outer", PENALISED)
 @pytest.mark.parametrize("name", TIES)
 def test_along_a_parameter(name: str, outer: str) -> None:
@@ -187,7 +187,7 @@ def test_a_model_of_pieces() -> None:
         np.testing.assert_allclose(found[k], wanted, rtol=1e-7)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("outer", PENALISED)
 @pytest.mark.parametrize("name", [name for name in TIES if name not in ("twice", "abs(abs)")])
 def test_both_modes_differentiate_a_gradient_alike(name: str, outer: str) -> None:
@@ -239,7 +239,7 @@ SETTLED = [
 NESTS = [*SETTLED, *[written(random.Random(k), 2 + k % 3) for k in range(20)]]
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("text", NESTS)
 def test_ties_inside_of_ties(text: str) -> None:
     """The mean of both sides, in each way to a second derivative; `jet` has it or NaN."""
@@ -286,7 +286,7 @@ def test_ties_that_are_touched(name: str) -> None:
     np.testing.assert_allclose(2 * jet(f, 0.0, 2)[2], of_jet, atol=1e-12)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("inner", ["t", "t * t", "t + t * t", "t - t**3"])
 @pytest.mark.parametrize("seed", range(12))
 def test_jet_has_the_mean_of_both_sides(seed: int, inner: str) -> None:

@@ -129,6 +129,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     assert check_rule(PROGRAMS[name], X)

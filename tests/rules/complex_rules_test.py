@@ -74,7 +74,7 @@ WATCHED = {
 }
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("name", WATCHED)
 def test_errors_of_floating_point_are_watched_for(name):
     """under np.errstate(all="raise") the same derivative, and NumPy's error where it has one"""

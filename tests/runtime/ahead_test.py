@@ -42,6 +42,7 @@ def test_the_first_call_has_machine_code() -> None:
     assert g.cache_info().hits == 1 and g.cache_info().traces == 1
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("given", [M, ShapeDtype((3, 3))])
 @pytest.mark.parametrize(
     "make",

@@ -80,6 +80,7 @@ def assert_same_tree(found, expected):
         assert np.asarray(found).dtype == np.asarray(expected).dtype
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("args", "expected"), FAST.values(), ids=FAST)
 def test_trees_are_answered_by_the_generated_entry(args, expected):
     df = grad(lambda *args: loss(*args))
@@ -108,6 +109,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("one", "other"), OTHERS.values(), ids=OTHERS)
 def test_the_entry_answers_for_its_own_structure_only(one, other):
     df, slow = grad(lambda *args: loss(*args)), tg.grad(loss, compile="never")
@@ -143,6 +145,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "after a plain one"])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_arrays_of_any_layout(layout, first):

@@ -141,7 +141,7 @@ def kind_of(x):
     return hash((type(x).__name__, repr(x))) % 9973
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("how", ["never", "always"])
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
 def test_each_kind_has_its_own_variant(kinds, how):
@@ -243,6 +243,7 @@ CAPTURED = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
 @pytest.mark.parametrize("f", CAPTURED.values(), ids=CAPTURED)
 @pytest.mark.parametrize("order", ["C", "F"])

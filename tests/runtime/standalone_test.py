@@ -79,7 +79,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_results_are_those_of_the_transformation(case):
     """The same values, nested alike, of the same types."""

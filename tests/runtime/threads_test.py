@@ -74,7 +74,7 @@ def leaves(found):
     return [*found] if isinstance(found, tuple) else [found]
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(15)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_threads_dont_matter(name):
     f, args = PROGRAMS[name]

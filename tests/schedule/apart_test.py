@@ -62,7 +62,7 @@ def of_two(x, w):
     return np.sum(np.arctan2(x @ w, x @ (w * w))[:, None] * x, axis=0)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(6)
 @pytest.mark.parametrize(
     ("function", "name", "heads"),
     [

@@ -219,7 +219,7 @@ def interpreted(monkeypatch):
     monkeypatch.setattr("tapegrad.checking.oracle.MAX_ACCESSES", 200_000)
 
 
-@pytest.mark.every(12)
+@pytest.mark.every(24)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_is_one_product(name):
     f, *shapes, wanted = PRODUCTS[name]

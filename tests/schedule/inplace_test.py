@@ -46,6 +46,7 @@ def test_several_results():
     held(step, X, X + 1, X + 2, into=((0, 0), (1, 1)))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "f",
     [

@@ -54,6 +54,7 @@ def derivative(f, args):
     return pipeline.settled(pipeline.derive(trace(f, *args)[1], [0]))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("far", [True, False])
 @pytest.mark.parametrize("n", [5, 8, 30])
 @pytest.mark.parametrize("name", PROGRAMS)

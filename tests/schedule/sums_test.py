@@ -217,7 +217,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(14)
 @pytest.mark.parametrize("name", CASES)
 def test_sums(name):
     inputs, body, expected = CASES[name]

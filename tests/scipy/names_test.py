@@ -209,7 +209,7 @@ SHOWN = table() if PAGE.exists() else {}
 EACH = sorted({*NAMES, *SHOWN})
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(16)
 @pytest.mark.parametrize(("home", "name"), EACH)
 def test_a_name_is_what_its_class_says(home, name, request):
     if request.config.getoption("--update-golden"):

@@ -297,6 +297,7 @@ def test_loops_of_unknown_length_are_followed():
     assert (found >= expected).all()
 
 
+@pytest.mark.every(4)
 @over([s for s in [*all_samples(), *complex_samples()] if s.floats and s.reverse])
 def test_no_entry_of_any_primitives_derivative_is_missing(sample):
     """On the samples of the contract test. A NaN says nothing: it is 0 times an infinity."""
