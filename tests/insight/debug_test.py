@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import tempfile
 import threading
 import webbrowser
@@ -14,6 +15,7 @@ import pytest
 
 from tapegrad import grad, jit, trace, value_and_grad
 from tapegrad.errors import ArgumentError, NotFiniteError, TapeError, TapegradError
+from tapegrad.insight import drawing
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's own, of such values
 X = np.array([1.0, 2.0, 3.0])
@@ -318,6 +320,36 @@ def test_a_drawing_is_opened(has_graphviz, monkeypatch, tmp_path):
         assert f"<svg>{lines}</svg>" in page.replace(" ", "") and "<?xml" not in page
     else:
         assert page.count("<b>") == 1 and "= log(" in page.split("<b>")[1].split("</b>")[0]
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [("sleep 9", "more than 0.2 s"), ("echo bad >&2; exit 1", "doesn&#x27;t draw it: bad")],
+)
+def test_a_drawing_that_fails_is_a_text(does, said, monkeypatch, tmp_path, capsys):
+    """With the reason; and without a browser the file is named."""
+    program = tmp_path / "dot"
+    program.write_text(f"#!/bin/sh\n{does.replace('sleep', 'exec sleep')}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin:/bin")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(drawing, "SECONDS", 0.2)
+    monkeypatch.setattr(webbrowser, "open", lambda url: False)
+    path = found(logs, np.array([1.0, 0.0, 4.0])).show()
+    page = Path(path).read_text()
+    assert said in page and page.count("<b>") == 1 and "<svg" not in page
+    assert path in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
+def test_graphviz_draws_it(monkeypatch, tmp_path):
+    """Each call and each value once, that call in red."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", lambda url: True)
+    finding = found(logs, np.array([1.0, 0.0, 4.0]))
+    page = Path(finding.show()).read_text()
+    assert page.count('class="node"') >= len(finding.tape.calls) + len(finding.tape.inputs)
+    assert page.count('fill="mistyrose" stroke="red"') == 1 and "</svg>" in page
 
 
 def test_a_tape_is_played_aloud(capsys):

@@ -356,6 +356,37 @@ def test_warnings_stand_at_the_programs_line():
     assert found[0].filename == __file__
 
 
+def undefined(x):
+    y = np.log(x)
+    y = y + 1 / x
+    total = 0.0
+    for k in range(30):
+        total = total + np.arccos(x[k] + 2.0)
+    with np.errstate(over="ignore"):
+        z = np.exp(x + 800.0) + 1 / x
+    assert np.geterr()["divide"] == "warn"
+    return np.sum(y) + total + np.mean(np.sqrt(x - 1.0)) + np.sum(z)
+
+
+@pytest.mark.parametrize("derive", [jit, grad, tapegrad.vmap])
+def test_numpys_own_warnings_stand_at_the_programs_line(derive):
+    """As without tapegrad: each line's, though a filter shows one of a line only; or as errors."""
+    x = np.zeros((1, 30)) if derive is tapegrad.vmap else np.zeros(30)
+    first = undefined.__code__.co_firstlineno
+    options = {} if derive is tapegrad.vmap else {"compile": "never"}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        derive(undefined, **options)(x)
+    lines = {(w.lineno - first, str(w.message)) for w in found if "encountered" in str(w.message)}
+    assert {w.filename for w in found} == {__file__}
+    assert {line for line, _ in lines} >= {1, 2, 5, 7, 9}
+    assert (1, "divide by zero encountered in log") in lines
+    assert (7, "divide by zero encountered in divide") in lines
+    with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match="in log"):
+        warnings.simplefilter("error")
+        derive(lambda x: undefined(x), **options)(x)
+
+
 def test_traces_for_one_reason_are_one_sentence():
     """With their number and the last change; what is forgotten for them is no trace."""
     kept = []

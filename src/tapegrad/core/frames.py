@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from tapegrad.errors import InternalError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _OWN = (_HERE, "<tapegrad ")  # the package, and the code that it generates
 # In tapegrad's own code these are faults, and their full traceback is needed to mend them.
 _FAULTS = (NameError, KeyError, RecursionError)
@@ -70,6 +73,13 @@ def warn(text: str) -> None:
     while _is_own(frame) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
+def users_frame(frame: FrameType) -> FrameType:
+    """The innermost frame around this one that is neither tapegrad's nor NumPy's."""
+    while frame.f_code.co_filename.startswith((*_OWN, _NUMPY)) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _is_inside() -> bool:

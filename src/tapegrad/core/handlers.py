@@ -37,7 +37,7 @@ def quiet(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def quiet_here(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """`quiet` for calls from this point only: if warnings are off already, the function itself."""
-    here = any(variable.get() is value for variable, _, value in _ERRORS)
+    here = any(variable.get() is value for variable, _, value in FLOATING_ERRORS)
     return function if here else quiet(function)
 
 
@@ -48,7 +48,7 @@ def ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
     `np.seterr` takes two microseconds. If the context has NumPy's default, its variable is set to
     the value that `seterr` would give it.
     """
-    for variable, default, value in _ERRORS:
+    for variable, default, value in FLOATING_ERRORS:
         if variable.get() is default:
             variable.set(value)
             return function(*args, **kwargs)
@@ -67,7 +67,7 @@ def _errors() -> list[tuple[ContextVar[Any], Any, Any]]:
     return [(variable, Context().run(variable.get), value)]
 
 
-_ERRORS = _errors()
+FLOATING_ERRORS = _errors()
 
 
 def let_through(error: BaseException) -> None:

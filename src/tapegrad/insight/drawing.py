@@ -12,26 +12,50 @@ from pathlib import Path
 
 PAGE = """<!doctype html>
 <meta charset="utf-8"><title>tapegrad</title>
-<style>body {{ color-scheme: light dark; font-family: monospace }} b {{ color: red }}</style>
+<style>
+  :root {{ color-scheme: light dark }} body {{ font-family: monospace }} b {{ color: red }}
+  svg {{ background: white; max-width: 100%; height: auto }}
+</style>
 <pre>{head}</pre>
 {drawing}
 """
 
 
+SECONDS = 20.0  # that Graphviz may take: a drawing of thousands of calls isn't read, either
+NONE = (
+    "As text: `dot`, which is Graphviz's, draws it where that is installed (graphviz.org/download)."
+)
+LONG = "As text: Graphviz takes more than {:g} s to draw so much."
+
+
 def opened(dot: str, head: str, text: str, marked: str) -> str:
-    """Open a page with a heading and a drawing; without Graphviz with a text, in which what is
-    `marked` is red."""
-    program = shutil.which("dot")
-    if program is None:
+    """Open a page with a heading and a drawing; without Graphviz, or where it takes too long, with
+    a text, in which what is `marked` is red. Returns the page's file."""
+    drawing, note = _drawn(dot)
+    if note:
         red = html.escape(marked)
-        drawing = f"<pre>{html.escape(text).replace(red, f'<b>{red}</b>')}</pre>"
-    else:
-        done = subprocess.run(
-            [program, "-Tsvg"], input=dot, capture_output=True, text=True, check=True
-        )
-        drawing = done.stdout[done.stdout.index("<svg") :]
+        shown = html.escape(text).replace(red, f"<b>{red}</b>")
+        drawing = f"<p>{html.escape(note)}</p><pre>{shown}</pre>"
     file, path = tempfile.mkstemp(".html", "tapegrad")
     with os.fdopen(file, "w", encoding="utf-8") as page:
         page.write(PAGE.format(head=html.escape(head), drawing=drawing))
-    webbrowser.open(Path(path).as_uri())
+    if not webbrowser.open(Path(path).as_uri()):
+        print(f"There is no browser to show it: {path}")
     return path
+
+
+def _drawn(dot: str) -> tuple[str, str]:
+    """The drawing as SVG; or why there is none."""
+    program = shutil.which("dot")
+    if program is None:
+        return "", NONE
+    try:
+        done = subprocess.run(
+            [program, "-Tsvg"], input=dot, capture_output=True, text=True, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return "", LONG.format(SECONDS)
+    start = done.stdout.find("<svg")
+    if done.returncode or start < 0:
+        return "", f"As text: Graphviz doesn't draw it: {done.stderr.strip()}"
+    return done.stdout[start:], ""

@@ -27,6 +27,7 @@ from numpy._core import umath
 
 from tapegrad.core.arrays import is_half
 from tapegrad.core.handlers import let_through
+from tapegrad.core.loud import aloud
 from tapegrad.core.progress import step
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Source
@@ -277,7 +278,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
     if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
     try:
-        found = known.compute(number, value) if reflected else known.compute(value, number)
+        found = aloud(known.compute, (number, value) if reflected else (value, number))
     except Exception as error:  # the general case raises it again, and records it
         let_through(error)
         return None
@@ -300,10 +301,10 @@ def _applied_alone(known: Again, self: Any) -> Any:
     operands: tuple[Any, ...]
     try:
         if type(known.literal) is Literal:
-            found = known.compute(value, known.literal.value)
+            found = aloud(known.compute, (value, known.literal.value))
             operands = self._operand, known.literal
         else:
-            found, operands = known.compute(value), (self._operand,)
+            found, operands = aloud(known.compute, (value,)), (self._operand,)
     except Exception as error:
         let_through(error)
         return None

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.arrays import computed_in, native, read
+from tapegrad.core.loud import aloud
 from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
@@ -443,10 +444,10 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         plain.append(operand)
         values.append(value)
         known = known and value is not None
-    found: Any = None
     start = perf_counter()
+    run: Any = evaluate or primitive.evaluate
     try:
-        found = (evaluate or primitive.evaluate)(*values) if known else None
+        found: Any = (run(*values) if primitive.foreign else aloud(run, values)) if known else None
     except Exception as error:
         if not (isinstance(error, TapegradError) or primitive.refuses(*[x.aval for x in plain])):
             trace.note_raised(primitive.name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.loud import aloud
 from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import user_source
@@ -74,7 +75,8 @@ def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> T
         values.append(value)
     if watched(trace):
         return None
-    found = primitive.for_types(*[x.aval for x in operands])(*values)  # as the tape is played
+    run = primitive.for_types(*[x.aval for x in operands])  # as the tape is played
+    found = aloud(run, values)
     if type(found) is np.ndarray and not aval.shape:
         found = found[()]
     src = trace.src or user_source()
