@@ -387,7 +387,6 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     open_ = open_lengths(tape)
     known = lengths(tape) | open_
     apart, tiled = partial(set_apart, lengths=known), partial(tile, lengths=open_)
-    in_place = partial(written_over, into=tape.into)
 
     def recomputed(plan: Plan) -> Plan:
         return recompute(plan, large, price)
@@ -412,7 +411,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
         gather_fills,  # one loop fills several small arrays
         # Kernels that would take too long to compile are cut; scalars between them are in memory.
         *((cut, store_shared) if target.cuts else ()),
-        in_place,  # results are written to the arrays that the caller gave
+        partial(written_over, into=tape.into),  # results are written to arrays of the caller's
     )
     first = lowered(tape)
     plan = run_passes(first, passes)

@@ -103,6 +103,22 @@ def test_nothing_is_copied(name, dtype):
     assert_agree(tape, [x, weights])
 
 
+def test_how_it_reads():
+    derived = grad(lambda x: np.sum((np.roll(x, 1) - x) ** 2), compile="never")
+    x = normal(600)
+    np.testing.assert_allclose(derived(x), 4 * x - 2 * (np.roll(x, 1) + np.roll(x, -1)), 1e-12)
+    kernel = derived.tapes[0].source.split("\n\n\n")[1]
+    lines = [line for line in kernel.splitlines() if not line.lstrip().startswith("#")]
+    assert lines == [
+        "def grad_lambda_kernel(x, d_x):",
+        "    d_x[0] = ((x[599] - x[0]) * (-2.0)) + ((x[0] - x[1]) * 2.0)",
+        "    for i in range(598):  # entries 1 to 598",
+        "        d_x[i + 1] = ((x[i] - x[i + 1]) * (-2.0)) + ((x[i + 1] - x[i + 2]) * 2.0)",
+        "    d_x[599] = ((x[598] - x[599]) * (-2.0)) + ((x[599] - x[0]) * 2.0)",
+        "    return 0",
+    ]
+
+
 def test_a_small_array_is_copied():
     """That is as quick, and less to compile."""
     x = normal(20)

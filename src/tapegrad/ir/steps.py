@@ -400,7 +400,8 @@ class Loop(Step):
     A loop over tiles counts in steps of `step`; a loop inside a tile has that loop's index as its
     `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop are
     chunks, which are independent. The loop inside it that runs over the n rows of a chunk has
-    `chunk` = (index of the parallel loop, n).
+    `chunk` = (index of the parallel loop, n). A `part` of a loop that was split runs over these of
+    its iterations.
     """
 
     index: Index
@@ -409,6 +410,7 @@ class Loop(Step):
     step: int = 1
     chunk: tuple[Index, int] | None = None
     parallel: bool = False
+    part: range | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for step in self.body:

@@ -91,7 +91,8 @@ class _Split:
             if index.extent == 1:
                 yield from inner
             else:
-                yield replace(loop, index=index, body=inner)
+                part = loop.part if index is loop.index else range(start, stop)
+                yield replace(loop, index=index, body=inner, part=part)
 
     def own(self, loop: Loop) -> dict[Cell, int | None]:
         """The cells of which each iteration has an entry for itself, with the axis of this, and the

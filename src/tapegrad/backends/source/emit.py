@@ -167,9 +167,9 @@ class _KernelEmitter:
         self.lines.append(INDENT * self.depth + text)
         self.written.append(self.step)
 
-    def loop_line(self, name: str, bounds: str, rounds: bool = False) -> None:
+    def loop_line(self, name: str, bounds: str, rounds: bool = False, note: str = "") -> None:
         """Write the `for` line of a loop; `rounds` tells whether it is over rounds."""
-        self.line(f"for {name} in range({bounds}):")
+        self.line(f"for {name} in range({bounds}):{note}")
         self.rounds.append(rounds)
 
     # ---- steps
@@ -270,7 +270,9 @@ class _KernelEmitter:
             bounds = f"0, {end}, {loop.step}" if loop.step != 1 else end
             if is_short_row(loop, list(self.loops)):
                 bounds = f"rolled({extent})"
-        self.loop_line(name, bounds)
+        part = loop.part
+        note = "" if part is None else f"  # entries {part.start} to {part.stop - 1}"
+        self.loop_line(name, bounds, note=note)
         self.depth += 1
         self.body(loop.body)
         self.depth -= 1
