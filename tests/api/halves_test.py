@@ -245,6 +245,7 @@ def test_numbers_of_half_precision(half):
     assert tg.grad(lambda x: np.sum(x**2))(array) == 1.0
 
 
+@pytest.mark.every(2)
 @halves
 def test_it_can_stand_alone(half, tmp_path):
     c = drawn(5).astype(half)

@@ -125,6 +125,7 @@ def test_a_gradient_of_many_values_is_a_type_error():
         ag.grad(np.sin)(X)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "call",
     [

@@ -161,6 +161,7 @@ def _until(x):
     return while_loop(lambda c: c[0] < 2, lambda c: (1.5 * c[0] + np.sin(c[1]), 0.9 * c[1]), (x, x))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [_fixed, lambda x: _until(x)[0]])
 def test_loops_carry_all_coefficients(f):
     wanted = [f(0.03), grad(f)(0.03), grad(grad(f))(0.03) / 2, grad(grad(grad(f)))(0.03) / 6]

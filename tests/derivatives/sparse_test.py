@@ -312,6 +312,7 @@ def test_entries_that_are_computed_by_themselves_need_no_search_for_few_colours(
     np.testing.assert_allclose(H @ v, linear + 12 * u**2 * v, rtol=1e-10)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_large_matrices_whose_entries_are_found_by_products(mode):
     """Three layers of neighbours, in which entries are made of many paths."""
@@ -327,6 +328,7 @@ def test_large_matrices_whose_entries_are_found_by_products(mode):
     np.testing.assert_allclose(J @ v, jvp(f, (x,), (v,))[1], rtol=1e-10)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("n", [3, 4, 9])
 def test_an_index_that_a_condition_keeps_within_bounds(n):
     """The other side of the condition isn't run where the index would be outside."""

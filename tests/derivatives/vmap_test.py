@@ -75,6 +75,7 @@ def test_each_row_takes_its_own_path(compile):
         np.testing.assert_allclose(outside, [grad(smooth)(x) for x in rows])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("length", [4, 40])
 def test_rows_that_differ_inside_a_loop(length):
     """Forty rounds are a loop on the tape, with the condition in it."""

@@ -87,6 +87,7 @@ def test_samples_of_every_primitive(samples):
     assert_agree(*together(samples, derivatives=False))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("derivatives", [False, True])
 def test_samples_of_loops_whose_rounds_are_known(derivatives):
     """They stay loops in kernels, as do parts of arrays whose places are known."""

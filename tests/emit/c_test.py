@@ -236,6 +236,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_c_cant_is_an_error(message, tmp_path):
     f, args = REFUSED[message]

@@ -179,6 +179,7 @@ SPOKEN = [w for w in WORDS if w in {*CONSTANTS, *SAID, *STRANGE, *FORMS, "exp", 
 SPOKEN += ["empty", "float32", "len", "range", "dict", "BufferError", "nan", "inf", "ndarray"]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("half", [0, 1])
 def test_compiled_code_computes_what_the_names_say(half):
     words, outside = SPOKEN[half::6], SPOKEN[2::12]

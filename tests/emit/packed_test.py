@@ -216,6 +216,7 @@ def test_products_with_windows(monkeypatch, registers, dtype):
             np.testing.assert_array_equal(out.array, outs[0].array)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_rows_have_the_same_bits_however_many_there_are(dtype):
     """Also where some of them are few enough to be written out, and others aren't."""

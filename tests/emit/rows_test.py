@@ -70,6 +70,7 @@ def source_of(given: Tape) -> str:
     return "\n".join(kernel.text for kernel in schedule(given).kernels)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("what", TAPES)
 def test_rows_are_asked_before_the_loop_along_them(what):
     shape, made, asked, question = TAPES[what]

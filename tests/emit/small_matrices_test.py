@@ -112,6 +112,7 @@ def test_nan_spoils_what_it_spoils_in_lapack():
     assert_agree(tape, *[numbers(tape, seed, "nan") for seed in range(5)])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_cotangents_of_factors(dtype):
     builder = Builder("pullbacks")
@@ -197,6 +198,7 @@ def machine_code(text: str, *shapes: Any) -> bytes:
     return support.object_code(function, parameters)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("n", [SMALL_MATRIX, SMALL_MATRIX + 3])
 def test_who_is_called(n):
     square, row = (n, n), (n,)

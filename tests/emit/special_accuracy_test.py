@@ -126,6 +126,7 @@ AT_EDGES = [
 ]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "f4"])
 def test_special_functions_at_their_ends(dtype):
     """SciPy's numbers where formulas change, overflow or have poles, and at nothing's edge."""

@@ -94,6 +94,7 @@ def test_functions_are_computed_in_vectors_whatever_is_known_of_their_operands(t
 LENGTHS = ((9, 4), (4, 9), (6, 5), (5, 6), (5, 5), (1, 4))
 
 
+@pytest.mark.every(2)
 @pytest.mark.skipif(not scalars.VECTORISED, reason="there is no libmvec")
 @pytest.mark.parametrize("extent", [8, 16, 24])
 def test_along_a_short_row_there_is_one_vector_at_a_time(extent):

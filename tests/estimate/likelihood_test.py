@@ -43,6 +43,7 @@ def collinear():
 # ---- what is found
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", ["L-BFGS-B", "BFGS", "Newton-CG", "trust-ncg", "trust-exact"])
 def test_normal_distribution(method):
     fit = fitted(method=method)
@@ -421,6 +422,7 @@ def test_likelihoods_without_a_maximum(nll, init, data, message):
         assert fit.message in fit.summary()
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "law", ["norm", "logistic", "cauchy", "gumbel_l", "gumbel_r", "laplace", "hypsecant"]
 )
@@ -453,6 +455,7 @@ def test_classes_that_can_be_separated_have_no_maximum(seed, scale):
         assert not maximum_likelihood(separated, np.zeros(4), x, y).converged
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("seed", "method"), [(1053, "trust-ncg"), (1059, "trust-ncg"), (1109, "BFGS")]
 )

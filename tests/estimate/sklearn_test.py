@@ -107,6 +107,7 @@ def test_a_ridge():
     np.testing.assert_allclose(loss.params_["w"], Ridge(7.0).fit(X, y).coef_, rtol=1e-8)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_classification(classes):
     X, y = rows()

@@ -55,6 +55,7 @@ def ordered(kind):
     return kind(np.digitize(LEVEL, [-0.5, 0.5, 1.0]), X[:, 1:], distr="probit")
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("ours", "theirs", "params", "near"),
     [

@@ -132,6 +132,7 @@ def test_a_density_keeps_its_mass():
     assert np.trapezoid(total, u) == pytest.approx(1.0)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("transform", "dimensions", "volume"),
     [

@@ -308,6 +308,7 @@ def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
 TIED = np.array([2.0, 1, 2, 5, 5] * 20)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "f",
     [

@@ -151,6 +151,7 @@ def test_least_squares() -> None:
         check_value(lambda a, b: np.linalg.lstsq(a, b, 1e-3)[2], normal(*a), normal(*b))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "a", [normal(4, 3), normal(2, 3, 4), np.eye(4, 3) * [1, 1, 0.1]], ids=["tall", "wide", "equal"]
 )

@@ -618,6 +618,7 @@ def test_errors_of_numbers_and_labels() -> None:
     assert tg.jit(f, compile="never")(2.0, d.reset_index(drop=True)) == 8.0
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "f",
     [

@@ -161,6 +161,7 @@ def test_no_number_is_a_trace(name):
     assert derivative.cache_info().traces <= max(found, 2)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", ["sum", "standardized", "parameter", "updated", "matrix", "data"])
 def test_second_derivatives_and_rows(name):
     f = program(name)

@@ -95,6 +95,7 @@ def test_each_round_once(way, mode):
         agree(told(g, x), told(loop, x))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("size", [3, 80])
 def test_what_runs_several_times(size):
     """Once for all directions."""

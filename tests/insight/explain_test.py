@@ -300,6 +300,7 @@ def test_an_attribute_that_now_hides_that_of_the_class():
     assert df.explain(X).traces[-1].endswith("(nothing --> 0.25)")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("what", ["explain", "profile", "lower", "compile"])
 def test_derivatives_that_are_written_into_arrays(what):
     """`out=` goes along with the arguments."""

@@ -330,6 +330,7 @@ def has_input(page, shape):
     return any(f"inp   %1 : {shape}" in text for text, _ in data["tape"])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("said", "shape"),
     [
@@ -381,6 +382,7 @@ CALLS
 """
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("calls", "arguments", "shape"),
     [
@@ -398,6 +400,7 @@ def test_a_program_that_raises_has_a_page(calls, arguments, shape, tmp_path, mon
     assert has_input(tmp_path / "program-f.html", shape)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("arguments", [[], ["np.eye(3)"]])
 def test_without_a_page_the_traceback_is_that_of_the_program(arguments, tmp_path):
     (tmp_path / "program.py").write_text(FAILS.replace("CALLS", "df(np.eye(3))"))

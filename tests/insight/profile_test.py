@@ -260,6 +260,7 @@ def test_memory_at_the_peak():
     assert total == report.scratch_bytes + 4008
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_of_kernels(threads):
     """How many share one, and how much of their time they wait; afterwards as many work as

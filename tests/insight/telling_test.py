@@ -108,6 +108,7 @@ def hurt(x):
     return np.sum(x**3) * (2.0 if a > "</code>" else 1.0)  # <b onclick="x"> & </td></table>
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [cubes, hurt, lambda x: np.sum(np.sin(x[x < 3]))])
 def test_pages_of_notebooks(f):
     """One style, whole, and nothing of the user's is a tag."""

@@ -130,6 +130,7 @@ def test_values_and_gradients(name, mode, monkeypatch):
     gradcheck(lambda w: total(f(EXPLICIT, w, X, ROUNDS)), (W,))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["in_a_scan", "in_a_map", "in_a_conditional"])
 def test_second_derivatives(name):
     f = PROGRAMS[name]

@@ -370,6 +370,7 @@ def asked_inside(x, rate):
     return s
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [asked_again, asked_inside], ids=lambda f: f.__name__)
 def test_a_condition_that_is_asked_again(f):
     """What no longer is a guard since its sides are one value, is one where it is asked again."""
@@ -411,6 +412,7 @@ def five_until(x, rate):
     return s + a
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("f", "traces"), [(five_branches, 2), (five_until, 4)])
 def test_branches_of_a_round_are_found_together(f, traces):
     """It was traced once more for each of the five. Behind one that goes the other way rounds
@@ -475,6 +477,7 @@ def looking_up(x, rate):
     return total
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [counting, marking, stepping, looking_up], ids=lambda f: f.__name__)
 def test_counters_and_flags(f):
     """Python's integers and booleans that sides leave are values of the tape."""

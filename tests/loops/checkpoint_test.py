@@ -310,6 +310,7 @@ def elements_kept(tape):
     return max([out.aval.size for call in tape.calls for out in call.outs] + inside)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["plain", "scan", "while"])
 def test_memory(name):
     f, *args = FUNCTIONS[name]

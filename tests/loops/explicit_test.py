@@ -382,6 +382,7 @@ def calls(tape):
     return sum(1 + sum(map(calls, call.primitive.tapes)) for call in tape.calls)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["network", "integer_becomes_float", "trees", "nested", "writes"])
 def test_the_tape_does_not_grow_with_the_rounds(name):
     f, (w, x) = PROGRAMS[name]
@@ -709,6 +710,7 @@ def one_cotangent_of_both(x):
     return (end + np.sum(each, 0)) * x
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [turned_round, spread, one_cotangent_of_both])
 def test_a_view_of_what_a_loop_starts_with_stays_that(f):
     x = RNG.normal(size=4)

@@ -288,6 +288,7 @@ def looked_back(x, start):
     return done[-1] + done[-2]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("f", [gone_through, looked_back], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("first", [1, 2, 5])
 def test_lists_that_begin_with_plain_numbers(f, first):

@@ -146,6 +146,7 @@ def test_rounds_that_are_run_again(mode, checkpoint):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_other_dtypes(dtype):
     def f(x, k):

@@ -213,6 +213,7 @@ def of_network(n, width=3, dtype=np.float64):
     return rng.standard_normal((n, width)).astype(dtype), w.astype(dtype)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products_over_all_rounds(dtype, nothing_known):
     assert check(recurrent, of_network(98, dtype=dtype)) == 1

@@ -149,6 +149,7 @@ def test_later_calls_draw_from_the_stream(f: Any) -> None:
     assert all(len(str(tape).splitlines()) < 250 for tape in derivative.tapes)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [barrier, jumps, walk], ids=lambda f: f.__name__)
 def test_compiled(f: Any) -> None:
     derivative = value_and_grad(f, compile="always")
@@ -229,6 +230,7 @@ def test_what_looks_at_the_generator_afterwards_finds_it_where_it_is(then: Any) 
         held(f, derivative, k, 0.7 + 0.03 * k)
 
 
+@pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:.*traced for three calls:RuntimeWarning")
 @pytest.mark.parametrize("then", ["copied", "bits", "state"])
 def test_a_generator_of_the_functions_own_is_looked_at_afterwards(then: str) -> None:

@@ -136,6 +136,7 @@ def test_one_round_is_traced(f, monkeypatch):
     assert max(recorded) < MOST
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [one_place_or_another, added_up, one_side], ids=lambda f: f.__name__)
 def test_compiled(f):
     held(f, value_and_grad(f, compile="always"))

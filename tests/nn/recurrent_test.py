@@ -71,6 +71,7 @@ def test_layers_are_torchs(name, layers, ways, options, mode, pytorch):
     agrees_with_torch(pytorch, ours, theirs, [x, *states, *flat], mode, 1e-12)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GATES)
 def test_cells_are_torchs(name, pytorch):
     flat = weights(GATES[name], 3, 4)

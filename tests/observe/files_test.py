@@ -96,6 +96,7 @@ def test_an_archive_of_arrays(load, tmp_path):
     assert g.cache_info().traces == 2
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("package", ["joblib", "scipy"])
 def test_a_file_that_a_package_reads(package, tmp_path):
     file = str(tmp_path / "arrays")

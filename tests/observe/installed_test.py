@@ -270,6 +270,7 @@ def test_its_clocks_and_looks_at_classes(installed):
     assert len({*started}) == 5
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("installed", ["site-packages", "packages", "mine"], indirect=True)
 def test_where_it_is_installed(installed):
     """`pip install --target` makes a folder of any name, maybe the program's own: what counts is

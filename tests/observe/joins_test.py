@@ -39,6 +39,7 @@ def codes(code):
             yield from codes(inner)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("module", [branching, heapq, statistics, textwrap])
 def test_sides_meet_where_all_ways_do(module):
     with open(module.__file__) as file:

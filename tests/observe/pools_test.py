@@ -209,6 +209,7 @@ def is_left_behind(x):
     return np.sum(work(x))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("f", [talks_back, is_left_behind], ids=lambda f: f.__name__)
 def test_threads_that_take_turns_are_real(f):
     """Where there is no order of whole functions each call is traced, with real threads, and the

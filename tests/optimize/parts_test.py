@@ -92,6 +92,7 @@ def before(f, *args):
     return pipeline.run_passes(pipeline.finished(pipeline.settled(tape)), passes), args
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("f", "u"), CASES, ids=lambda x: getattr(x, "__name__", ""))
 def test_values_and_derivatives_have_the_same_bits(f, u):
     for g in (f, jacobian(f, (0, 1)), lambda p, u: tg.grad(lambda p: np.sum(f(p, u) ** 2))(p)):
@@ -101,6 +102,7 @@ def test_values_and_derivatives_have_the_same_bits(f, u):
         assert_same_bits(found, expected)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("f", "u"), CASES, ids=lambda x: getattr(x, "__name__", ""))
 def test_compiled_code_agrees_with_numpy_and_with_differences(f, u):
     np.testing.assert_allclose(tg.jit(f, compile="always")(P, u), f(P, u), rtol=1e-13)

@@ -64,6 +64,7 @@ def test_sum_of_parts_is_the_whole(kind, compile):
     close(g(w, *parts_of(kind)), tapegrad.value_and_grad(loss)(w, x, y))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", ["dask", "lists", "batches"])
 def test_mean_weighs_by_rows(kind):
     g = td.value_and_grad(mean, over=OVER, reduce="mean", plus=penalty)
@@ -80,6 +81,7 @@ def test_other_derivatives():
     close(td.hessian(loss, **options)(w, X, Y), tapegrad.hessian(whole)(w, x, y))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", ["dask", "arrays", "batches"])
 def test_rows_of_parts(kind):
     def model(w, x):
@@ -396,6 +398,7 @@ def test_a_cluster_with_workers_that_are_killed(tmp_path):
     run(program, tmp_path)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("check", [True, False])
 def test_sparse_parts_count_by_their_rows(check):
     X = np.array([[1.0, 0, 2], [0, 0, 3], [4, 5, 6], [0, 1, 0], [2, 0, 0]])
@@ -417,6 +420,7 @@ def test_sparse_parts_count_by_their_rows(check):
     )
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_half_precision_is_added_up_in_float32(reduce):
     """A sum in float16 would overflow, or lose what is small beside it."""
@@ -468,6 +472,7 @@ def test_what_gives_no_row_for_each_row(make, f):
         make(f, over="x")(np.ones(3), [x[:5], x[5:]])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("rows", [20, 200])
 def test_tables_are_cut_by_their_rows(rows):
     pd = pytest.importorskip("pandas")

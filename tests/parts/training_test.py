@@ -43,6 +43,7 @@ def close(found, wanted, rtol=1e-9):
         np.testing.assert_allclose(found[name], wanted[name], rtol=rtol)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("optimiser", [optim.sgd(0.1, momentum=0.5), optim.adam(0.1)])
 def test_steps_are_those_on_the_whole(optimiser):
     found = td.fit(mean, start(), X, Y, over=OVER, reduce="mean", optimiser=optimiser, steps=7)
@@ -155,6 +156,7 @@ def test_what_is_known_is_not_computed_again(tmp_path, monkeypatch):
     assert (tmp_path / "run").read_bytes() == held
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

@@ -29,6 +29,7 @@ def of_vector(a: Any) -> Any:
     return np.linalg.eigh((a + a.T) / 2)[1][0, 0] ** 2
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_values_that_are_almost_equal(is_complex: bool) -> None:
     """Second derivatives of what doesn't depend on the rotation of vectors are as right as further

@@ -39,6 +39,7 @@ def test_the_slope_on_a_cut_is_that_of_the_side_of_the_value(name, mode):
         np.testing.assert_allclose(jvp(f, (z,), (np.full(3, along),))[1], wanted, 1e-6, 1e-8)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ARCS)
 def test_so_is_the_second_derivative(name):
     f = getattr(np, name)

@@ -160,6 +160,7 @@ def scaled_slopes(f: Any, name: str, x: Any, v: Any) -> tuple[Any, Any]:
     return g * (w1 + rate * w), g * (w2 + 2 * rate * w1 + (bend + rate**2) * w)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", ["Ai", "Bi", "kve", "ive"])
 def test_scaled_functions_far_out(name: str) -> None:
     """Their slopes are differences of numbers that are nearly equal."""

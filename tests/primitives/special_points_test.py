@@ -219,6 +219,7 @@ COMPILED = (
 )
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("names", COMPILED, ids=["of two", "of one"])
 def test_numbers_compiled(names: list[str]) -> None:
     """Second derivatives of all these functions on one tape."""
@@ -442,6 +443,7 @@ def test_matrices_compiled() -> None:
         np.testing.assert_allclose(np.sum(g * v[1]), wanted, rtol=1e-7, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_determinants_of_many_singular_matrices(dtype: Any) -> None:
     """In batches of mixed ranks, compiled, against the exact cofactors of integer matrices."""

@@ -464,6 +464,7 @@ def test_what_isnt_known_stays_unknown(inner: Any, at: float, slopes: tuple[int,
         assert np.isnan(f(at)) or np.isclose(f(at), right), order
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("p", [1.1, 1.5, 1.9])
 def test_powers_between_1_and_2_at_0(p: float) -> None:
     """The slope is a root, whose own slope at 0 is 0."""

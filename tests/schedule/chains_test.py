@@ -64,6 +64,7 @@ def test_as_written_in_shared_memory(first):
         np.testing.assert_allclose(found, f(M, N, X), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("first", range(200, 240, 20))
 def test_their_gradients_are_held_against_the_tape(first):
     """By TAPEGRAD_DEBUG, which the tests run under."""

@@ -50,6 +50,7 @@ def gradient_of(f, *args):
     return pipeline.gradient(tape, wrt, keep=range(len(tape.outputs)))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "f, args", [(chain, (np.linspace(0.1, 1.0, 7),)), (scalars, (np.ones(3),))]
 )

@@ -284,6 +284,7 @@ def test_by_symmetry(name, always_by_symmetry):
         np.testing.assert_array_equal(found, np.swapaxes(found, -1, -2))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("f", "shape"),
     [

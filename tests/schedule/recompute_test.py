@@ -86,6 +86,7 @@ def test_a_running_sum_is_not_read_after_it_has_run():
     np.testing.assert_allclose(compiled(x, w), f(x, w), rtol=1e-12)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("price", [0.0, 1e6])
 def test_values_do_not_depend_on_prices(monkeypatch, price):
     """All is kept if memory costs nothing, and all that can be is computed again if it costs

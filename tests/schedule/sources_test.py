@@ -22,6 +22,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_how_they_read(name, request):
     """And that they compute what the tape says when it is played."""

@@ -70,6 +70,7 @@ def of_any_length(points: int) -> Tape:
     return replace(tape, axes=((0, 0),))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("points", [2, 20, 63, 64, 65, 100])
 def test_pairs_of_any_number_of_points(points):
     """The inner loop is cut: the outer one computes nothing between its own."""

@@ -119,6 +119,7 @@ def test_windows_of_what_is_written_to_later_are_those_of_before():
     np.testing.assert_allclose(jit(f, compile="always")(x, w), f(x, w), rtol=1e-11)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("rounds", [20, 33])
 def test_windows_in_rounds_of_any_number(rounds):
     """For which one machine code is made: windows have the lengths that they have."""
