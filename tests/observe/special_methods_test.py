@@ -96,6 +96,27 @@ def test_what_a_special_method_returns_is_a_number_for_code_in_c(level, name):
         np.testing.assert_allclose(slope, (above - below) / 2e-6, rtol=1e-6)
 
 
+def test_a_lambda_is_a_special_method_too():
+    """Of the class itself and of one above it; another lambda's boolean stays traced."""
+
+    class Level:
+        __bool__ = lambda self: self.value > 3.0  # noqa: E731
+
+        def __init__(self, value):
+            self.value = value
+
+    class Other(Level):
+        pass
+
+    def f(x):
+        high = (lambda level: level.value > 3.0)(Level(x))
+        return (x if Level(x) else -x) + (x * x if any([Other(x)]) else 0.0) + high * x
+
+    g = value_and_grad(f)
+    for x in (2.25, 4.5, 2.25):
+        assert g(x) == (f(x), 2.0 + 2.0 * x if x > 3.0 else -1.0)
+
+
 def test_what_isnt_a_boolean_of_pythons_is_refused_as_by_python():
     class Wrong:
         def __init__(self, value):

@@ -3,6 +3,7 @@ one kind of instruction for the activation `a`, and may return a recorder of the
 
 from __future__ import annotations
 
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -97,11 +98,21 @@ def truth(a: Activation, _: Any) -> Then | None:
 RETURN_PLAINLY = ("__bool__", "__index__", "__hash__")
 
 
-def returned(a: Activation, _: Any) -> None:
+def _returns_plainly(code: CodeType, variables: dict[str, Any]) -> bool:
+    """Whether this is the code of such a method: `__bool__ = lambda self: self.value > 3`."""
+    if code.co_argcount != 1:
+        return False
+    own = type(variables.get(code.co_varnames[0]))
+    return any(getattr(getattr(own, n, None), "__code__", None) is code for n in RETURN_PLAINLY)
+
+
+def returned(a: Activation, name: str) -> None:
     """Replace what one of these special methods returns by the number, which is guarded."""
     x: Any = a.top()
     kind: Any = x.__class__  # that of the number which a traced one stands for
-    if isinstance(x, Value) and kind in (bool, int):
+    if not (isinstance(x, Value) and kind in (bool, int)):
+        return
+    if name in RETURN_PLAINLY or _returns_plainly(a.frame.f_code, a.frame.f_locals):
         try:
             replace(operand_at(a.stack, 0), kind(x))
         except TapegradError as error:

@@ -157,8 +157,8 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
             entry: tuple[Handler, Any] | None = (do.unknown, name)
         elif name in DETAILED:
             entry = _entry(i, arg, names)
-        elif name == "RETURN_VALUE" and code.co_name in operators.RETURN_PLAINLY:
-            entry = operators.returned, None
+        elif name == "RETURN_VALUE" and code.co_name in (*operators.RETURN_PLAINLY, "<lambda>"):
+            entry = operators.returned, code.co_name
         elif name in HANDLERS:
             handler = HANDLERS[name]
             is_cell = handler in _DEREF
