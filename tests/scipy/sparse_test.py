@@ -282,6 +282,82 @@ def test_zeros_that_scipy_leaves_out_have_derivatives(turned: bool) -> None:
     np.testing.assert_allclose(jvp(f, (x,), (along,))[1], grad(f)(x) @ along, rtol=1e-12)
 
 
+UFUNCS = """sqrt sin tan arcsin arctan sinh tanh arcsinh arctanh expm1 log1p deg2rad rad2deg
+absolute negative conjugate square rint"""
+
+
+@pytest.mark.every(8)
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array", "coo_array", "dia_array", "bsr_array"])
+@pytest.mark.parametrize("name", UFUNCS.split())
+def test_numpys_functions_of_matrices_call_their_methods(name: str, kind: str) -> None:
+    def f(x: Any) -> Any:
+        S = sparse.csr_array((x, ([0, 0, 1], [0, 2, 1])), shape=(3, 3)).asformat(kind[:3])
+        return np.sum((getattr(np, name)(S).toarray() - 0.3) ** 2)
+
+    x = np.array([0.3, 0.2, 0.6])
+    for compile in ("never", "always"):
+        value, slope = value_and_grad(f, compile=compile)(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-12)
+        steps = 1e-6 * np.eye(3)
+        expected = [(f(x + step) - f(x - step)) / 2e-6 for step in steps]
+        np.testing.assert_allclose(slope, expected, atol=1e-6)
+
+
+def test_functions_that_scipys_matrices_lack_are_errors_by_name() -> None:
+    def at(function: Any) -> Any:
+        matrix = sparse.csr_array((np.ones(2), ([0, 1], [1, 0])))
+        with pytest.raises(Exception, match=function.__name__) as plain:
+            function(matrix)
+        with pytest.raises(type(plain.value), match=function.__name__):
+            grad(lambda x: function(sparse.csr_array((x, ([0, 1], [1, 0])))).sum())(np.ones(2))
+
+    for function in (np.exp, np.cos, np.cbrt):
+        at(function)
+
+
+MADE = {
+    "vector": lambda x: sparse.csc_matrix(x),
+    "vector, turned": lambda x: sparse.coo_matrix(x).T,
+    "of elements": lambda x: sparse.bsr_array((x, ([0, 1, 1], [0, 1, 2])), shape=(4, 4)),
+    "to": lambda x: sparse.csr_array((x, ([0, 1, 1], [0, 1, 2])), shape=(4, 4)).tobsr((2, 2)),
+    "blocks": lambda x: sparse.bsr_matrix((x[None, :, None] * [1.0, 2.0], [1], [0, 0, 1])),
+    "unordered": lambda x: sparse.bsr_array(
+        (x[:2, None, None] * np.ones((2, 2, 2)), [1, 0], [0, 2, 2]), shape=(4, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_vectors_and_blocks(name: str) -> None:
+    def f(x: Any) -> Any:
+        S = MADE[name](x)
+        return np.sum((S @ np.arange(1.0, S.shape[1] + 1)) ** 2) + np.sum(S.toarray() ** 3)
+
+    x = np.array([1.2, 0.7, -0.4])
+    value, slope = value_and_grad(f)(x)
+    np.testing.assert_allclose(value, f(x), rtol=1e-12)
+    expected = [(f(x + step) - f(x - step)) / 2e-6 for step in 1e-6 * np.eye(3)]
+    np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_later_writes_to_blocks_count_and_their_pattern_is_scipys() -> None:
+    def f(x: Any) -> Any:
+        blocks = np.reshape(np.concatenate([x, x]), (2, 2, 2)).copy()
+        S = sparse.bsr_array((blocks, [1, 0], [0, 1, 2]), shape=(4, 4))
+        blocks[0] *= 3.0
+        return np.sum((S @ np.arange(4.0)) ** 2) + np.sum(S.data)
+
+    x = np.array([1.0, -2.0, 0.5, 3.0])
+    np.testing.assert_allclose(value_and_grad(f)(x)[0], f(x), rtol=1e-14)
+
+    def indices(x: Any) -> Any:
+        S = sparse.csr_array((x, ([0, 0, 1, 1], [2, 3, 2, 3])), shape=(4, 4))
+        return np.sum(sparse.bsr_array(S, blocksize=(2, 2)).indices) * np.sum(x)
+
+    with pytest.raises(UnsupportedError, match="indices of a sparse array"):
+        grad(indices)(x)  # those of blocks
+
+
 def test_the_mean_of_no_elements_is_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         jit(lambda x: sparse.csr_array(np.diag(x)).mean())(np.zeros(0))

@@ -16,6 +16,7 @@ from tapegrad.extending.arrays import Tracer, as_tracer, raise_if, stacked
 from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
 
 HOME = "scipy.sparse"
+_LISTED = ("csr", "csc", "coo", "bsr")  # of elements with their rows and columns
 
 
 def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> Any:
@@ -23,9 +24,9 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
     if isinstance(arg1, Sparse):
         found = arg1.asformat(format, copy, is_matrix)
         return arg1.with_elements(arg1.elements).sharing(arg1) if found is arg1 else found
-    if isinstance(arg1, Tracer):
-        return of_dense(arg1, format, is_matrix)
-    if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format in ("csr", "csc", "coo"):
+    if isinstance(arg1, Tracer):  # a matrix of SciPy's has two axes, also of a vector
+        return of_dense(np.atleast_2d(arg1) if is_matrix else arg1, format, is_matrix)
+    if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format in _LISTED:
         elements, pair = arg1
         places = [as_tracer(as_list(x), elements, *pair) for x in pair]
         if shape is None:
@@ -47,12 +48,33 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
             raise ValueError(f"index pointer size {count + 1} should be {shape[0] + 1}")
         pattern = given[0], given[1]
         return Sparse(elements, *pattern, shape, format == "csc", format, is_matrix)
+    if isinstance(arg1, (tuple, list)) and len(arg1) == 3 and format == "bsr":
+        return _of_blocks(arg1, shape, is_matrix)
     if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format == "dia":
         return _of_columns(arg1[0], arg1[1], shape, is_matrix)
     raise refusal(
         f"{format}_{'matrix' if is_matrix else 'array'} of this with traced values isn't supported"
         f"{at_line()}. Use csr_array((data, (rows, columns)), shape)"
     )
+
+
+def _of_blocks(given: Any, shape: Any, is_matrix: bool) -> Sparse:
+    """The matrix of blocks, row by row of such. Like SciPy's, it sees later writes to these."""
+    data, columns, starts = map(as_list, given)
+    count, m, n = data.shape
+    if type(columns) is not np.ndarray or type(starts) is not np.ndarray:
+        raise refusal(f"a bsr_array whose pattern is computed can't be traced{at_line()}")
+    along = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    if len({*zip(along, columns, strict=True)}) < count:
+        raise refusal(f"a bsr_array with repeated blocks can't be traced{at_line()}. Add them up")
+    if shape is None:
+        shape = (len(starts) - 1) * m, (int(np.max(columns, initial=-1)) + 1) * n
+    block, i, j = (x.reshape(-1) for x in np.indices((count, m, n)))
+    rows, at = along[block] * m + i, columns[block] * n + j
+    made = from_list(data[block, i, j], rows, at, shape, "bsr", is_matrix)
+    order = np.lexsort((at, rows))
+    made.given, made.order = data, tuple(x[order] for x in (block, i, j))
+    return made
 
 
 def _of_columns(data: Any, offsets: Any, shape: Any, is_matrix: bool) -> Sparse:

@@ -21,10 +21,9 @@ from tapegrad.extending.primitives import (
     rows_of,
 )
 from tapegrad.extending.runs import following
-from tapegrad.scipy.sparse.parts import OF_ELEMENTS, Parted
+from tapegrad.scipy.sparse.parts import OF_ELEMENTS, OF_PATTERNS, Parted
 from tapegrad.scipy.sparse.patterns import FORMATS, pattern_at
 
-_OF_PATTERNS = ("indptr", "row", "col", "coords", "has_sorted_indices", "has_canonical_format")
 _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
 
 
@@ -35,11 +34,11 @@ class Sparse(Parted):
     `ordered`: the elements are SciPy's, in SciPy's order. `sifted`: zeros among them are left out
     in the end. `is_matrix`: `*` is a matrix product. With a known `pattern` (`patterns.py`) the
     elements are in SciPy's order. `given` are the elements it was made of, in another order: later
-    writes to them count.
+    writes to them count. `along`: the columns of elements, or the rows if it is `turned`.
     """
 
-    __array_ufunc__ = None  # NumPy's operators then call this class's
-    __slots__ = ("_shape", "format", "given", "indices", "is_matrix", "order", "ordered", "pattern",
+    __array_priority__ = 10.1  # as SciPy's: NumPy leaves operators and its ufuncs to this class
+    __slots__ = ("_shape", "along", "format", "given", "is_matrix", "order", "ordered", "pattern",
                  "sifted", "starts", "turned")  # fmt: skip
 
     ndim = 2
@@ -59,7 +58,7 @@ class Sparse(Parted):
     ) -> None:
         if format not in _FORMATS:
             sparse.csr_array((1, 1)).asformat(format)  # raises SciPy's own error
-        self.elements, self.indices, self.starts = elements, indices, starts
+        self.elements, self.along, self.starts = elements, indices, starts
         self._shape = int(shape[0]), int(shape[1])
         self.turned, self.format, self.is_matrix = turned, format, is_matrix
         self.ordered, self.sifted = ordered, sifted
@@ -80,15 +79,14 @@ class Sparse(Parted):
     def as_scipys(self) -> tuple[Any, Any]:
         """The pattern, and the elements in SciPy's order."""
         if self.pattern is None:
+            word = "matrix" if self.is_matrix else "array"
             raise refusal(
-                f"a sparse {'matrix' if self.is_matrix else 'array'} whose pattern may depend on "
-                "what is traced or captured can't be a result. Return its toarray(), or the arrays "
-                "that it is made of"
+                f"a sparse {word} whose pattern may depend on what is traced or captured can't be "
+                "a result. Return its toarray(), or the arrays that it is made of"
             )
         if self.pattern.format != self.format:
-            raise refusal(
-                f"a {self.kind.__name__} with traced elements can't be a result. Return its tocsr()"
-            )
+            name = self.kind.__name__
+            raise refusal(f"a {name} with traced elements can't be a result. Return its tocsr()")
         return self.pattern, self.elements
 
     @property
@@ -151,9 +149,11 @@ class Sparse(Parted):
     def __getattr__(self, name: str) -> Any:
         if name == "kind" or name in Sparse.__slots__:  # not initialized yet
             raise AttributeError(name)
-        if name in _OF_PATTERNS and self.pattern is not None and self.ordered:
+        if name in OF_PATTERNS.split() and self.pattern is not None and self.ordered:
             return deepcopy(getattr(self.pattern.like, name))
-        if name.startswith("__") or not hasattr(self.kind, name):
+        if name == "indices" and self.format[:2] == "cs" and self.ordered:
+            return self.along
+        if name.startswith("__") or not hasattr(self.kind((1, 1)), name):
             raise AttributeError(f"a sparse matrix has no attribute {name!r}")
         if name in OF_ELEMENTS.split():
             return partial(self.mapped, getattr(np, name), name)
@@ -162,16 +162,16 @@ class Sparse(Parted):
     def _not_known(self, *args: Any) -> Any:
         raise self._refused("an assignment, a comparison or a loop")
 
-    __setitem__ = __iter__ = __len__ = __bool__ = _not_known
+    __setitem__ = __iter__ = __bool__ = __rpow__ = __rtruediv__ = _not_known
+    __len__ = sparse.csr_array.__len__  # NumPy asks whether it is a list
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _not_known
-    __rpow__ = __rtruediv__ = _not_known
     __hash__ = object.__hash__
 
     def with_elements(self, elements: Any) -> Sparse:
         """The matrix with other elements, in the order of its own."""
         if self.pattern is not None:
             return self.of_pattern(self.pattern, elements, self.format)
-        given = elements, self.indices, self.starts, self._shape
+        given = elements, self.along, self.starts, self._shape
         return Sparse(*given, self.turned, self.format, self.is_matrix, self.ordered, self.sifted)
 
     @property  # type: ignore[misc]
@@ -194,7 +194,7 @@ class Sparse(Parted):
     @unobserved
     def on_tape(self, *others: Any) -> tuple[Any, Any, Any]:
         """The elements and the pattern as operands, traced if one of `others` is."""
-        given = (self.elements, self.indices, self.starts, *others)
+        given = (self.elements, self.along, self.starts, *others)
         elements, *pattern = (as_tracer(x, *given) for x in given[:3])
         order = None if self.pattern is None else self.pattern.order
         return elements if order is None else elements[order], *pattern  # type: ignore[return-value]
@@ -385,7 +385,7 @@ class Sparse(Parted):
         """The elements, with their rows and their columns."""
         elements, indices, starts = self.on_tape(*others)
         if self.pattern is not None:
-            indices, rows = self.indices, rows_of(self.starts)
+            indices, rows = self.along, rows_of(self.starts)
         else:
             rows = Rows(int(indices.shape[0]))(starts)
         return (elements, indices, rows) if self.turned else (elements, rows, indices)
@@ -403,7 +403,7 @@ class Sparse(Parted):
         other = {"csr": "csc", "csc": "csr"}.get(self.format, self.format)
         if found is not None:
             return self.of_pattern(found.pattern, found.elements, other)
-        given = self.elements, self.indices, self.starts, self._shape[::-1], not self.turned
+        given = self.elements, self.along, self.starts, self._shape[::-1], not self.turned
         found = Sparse(*given, other, self.is_matrix, self.ordered, self.sifted)
         return found if copy else found.sharing(self)
 
@@ -422,7 +422,7 @@ class Sparse(Parted):
                 return found
             return from_list(*self.listed(), self._shape, format, is_matrix, self.sifted)
         elements, same = self.on_tape()[0], format == self.format
-        held = self.indices, self.starts, self._shape, self.turned, format, is_matrix
+        held = self.along, self.starts, self._shape, self.turned, format, is_matrix
         found = Sparse(elements, *held, self.ordered and same, self.sifted)
         return found.copy() if copy else found.sharing(self) if same else found
 

@@ -15,6 +15,8 @@ MAX_DENSE = 50_000_000  # elements of a dense result
 # SciPy's matrices have methods of these names.
 OF_ELEMENTS = """sin tan arcsin arctan sinh tanh arcsinh arctanh rint sign expm1 log1p deg2rad
 rad2deg floor ceil trunc sqrt"""
+# and attributes of these.
+OF_PATTERNS = "indices indptr row col coords has_sorted_indices has_canonical_format"
 
 
 class Parted(Carrier):
@@ -172,6 +174,9 @@ class Parted(Carrier):
     def tocoo(self, copy: Any = None) -> Any:
         return self.asformat("coo", self.format == "csc" if copy is None else copy)
 
+    def tobsr(self, blocksize: Any = None, copy: bool = False) -> Any:
+        return self.asformat("bsr", copy)
+
     @unobserved
     def copy(self) -> Any:
         return self.with_elements(np.copy(self.elements))
@@ -249,7 +254,7 @@ class Parted(Carrier):
         applied to all elements, zeros included."""
         if self.pattern is not None:
             found = self.summed()
-            for name in ("elements", "indices", "starts", "pattern"):  # as SciPy does
+            for name in ("elements", "along", "starts", "pattern"):  # as SciPy does
                 setattr(self, name, getattr(found, name))
             return found.with_elements(function(as_tracer(found.elements)))
         return self.in_full(function(self.full(what)))

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.core.arrays import is_known
 from tapegrad.core.values import one_type
@@ -32,6 +31,7 @@ from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.memory.strides import views_between
+from tapegrad.tracing.operators.numpy import operators
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.chains import show, viewed, views_of
 from tapegrad.tracing.recording.layout import note_aliased_write
@@ -353,9 +353,8 @@ dispatch.plain, dispatch.is_made = _plain, is_made
 
 
 # Results of operators aren't traced at this point: NumPy computes them.
-for _name, _operator in vars(NDArrayOperatorsMixin).items():
-    if callable(_operator) and _name not in ("__eq__", "__ne__", "__imatmul__"):
-        setattr(MadeTracer, _name, _operator)
+for _name, _operator in operators().items():
+    setattr(MadeTracer, _name, _operator)
 MadeTracer.__name__ = "ndarray"
 
 
