@@ -146,6 +146,7 @@ ASKS = {
     "optimize/extents.py",  # what each primitive makes of longer axes
     "optimize/growing_arrays.py",
     "optimize/roots.py",
+    "optimize/shifts.py",
     "optimize/softplus.py",
     "optimize/stops.py",
     "schedule/sums.py",  # sums are calls of `add`
