@@ -141,8 +141,8 @@ def grad(
         apart: those of each value have tapes and machine code of their own, beside guards, which
         hold as ever. Calls that alternate between many paths find theirs at once so, and don't push
         out each other's. It is called at each call, but not in a function that is traced.
-    debug : True plays the tape call by call, and raises `NotFiniteError` at the first value or
-        cotangent that is NaN or infinite, with the line, the operands and the rounds of loops. A
+    debug : True plays the tape call by call. If the result is NaN or infinite, `NotFiniteError` has
+        the first value or cotangent that is so and that it is made of: line, operands, rounds. A
         function is called with each value, a `Finding`. See docs/doing.md.
 
     Returns
@@ -316,7 +316,7 @@ def trace(
     with as_primitives(primitives):
         traced = made(Request(f, args, kwargs).check("trace"), lambda found: found)
     bound, form = traced.bound_tape(), form_of(args, kwargs)
-    tape = replace(pipeline.run_passes(bound, pipeline.TRACED), form=form)
+    tape = replace(pipeline.run_passes(bound, pipeline.TRACED), form=form, outside=traced.made)
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape

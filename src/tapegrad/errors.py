@@ -9,7 +9,7 @@
     ├── ArgumentError         what was passed can't be differentiated or traced
     ├── GradientError         the output can't be differentiated (not a real scalar, no rule)
     │   └── RuleError         a user's derivative rule returned what isn't a cotangent
-    ├── NotFiniteError        a value that debug=True looks at is NaN or infinite
+    ├── NotFiniteError        with debug=True: a result or gradient is NaN or infinite
     ├── GradcheckError        a derivative disagrees with finite differences
     ├── TapeError             a tape is malformed, or a text isn't a tape
     └── InternalError         a fault of tapegrad's own; please report it
@@ -70,7 +70,8 @@ class RuleError(GradientError):
 
 
 class NotFiniteError(TapegradError, FloatingPointError):
-    """With `debug=True`: a value or cotangent is NaN or infinite. `finding` says which.
+    """With `debug=True`: a result or a gradient is NaN or infinite. `finding` is the first value or
+    cotangent that is so and that it is made of.
 
     It is a `FloatingPointError`, which NumPy raises under `np.errstate(all="raise")`.
     """

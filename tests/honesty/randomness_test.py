@@ -741,6 +741,7 @@ def test_what_a_generator_writes_to(mode):
         grad(sized)(X)
 
 
+@pytest.mark.filterwarnings("ignore:.*calls in a row")
 def test_seeds_that_are_drawn_or_passed(mode):
     """a generator is made of a seed that is drawn, or an argument -> guarded"""
 

@@ -629,3 +629,23 @@ def test_print_says_once_what_it_is(tmp_path):
     assert found.stderr.count("\n") == 1
     assert "program.py:6: print shows the values of the call that is traced" in found.stderr
     assert "debug.print(" in found.stderr
+
+
+def test_an_error_that_the_program_would_catch():
+    """It reaches who has called, and says why the program's `except` doesn't."""
+
+    def refuse(x):
+        raise ValueError("no")
+
+    def f(x):
+        try:
+            debug.callback(refuse, np.sum(x))
+        except ValueError:
+            return np.sum(x)
+        return np.sum(x**2)
+
+    for g in (grad(f, compile="never"), grad(lambda x: (debug.callback(refuse, x), x**2)[1])):
+        with pytest.raises(ValueError, match="no") as error:
+            g(2.0)
+        is_told = "The except around it doesn't catch this" in error.value.__notes__[0]
+        assert is_told == (g.__name__ == "grad_f")

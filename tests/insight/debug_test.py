@@ -379,3 +379,46 @@ def test_a_tape_is_played_aloud(capsys):
     assert tape.play(3.0, debug=True) == 6.0 and not capsys.readouterr().out
     with pytest.raises(TapeError, match="was traced where"):
         trace(lambda x: x if x > 0 else -x, 1.0)[1].play(-1.0, debug=True)
+
+
+def test_what_is_dropped_later_is_no_finding():
+    """By a choice, a bound, a function, or another round; a hook sees it all the same."""
+
+    def f(x):
+        logs = np.where(x > 0, np.log(x), 0.0)
+        shares = np.exp(np.where(x > 0, x, -np.inf))
+        bounded, total = np.minimum(1 / x, 2.0), 0.0
+        for k in range(40):
+            root = np.sqrt(x[k % 3] - 2.0)
+            total = total + np.where(x[k % 3] > 2, root, 0.0)
+        return np.sum(logs + shares + bounded) + total
+
+    x, seen = np.array([0.0, 1.0, 3.0]), []
+    value, slope = value_and_grad(f, debug=True)(x)
+    assert value == f(x) and np.isfinite(slope).all()
+    value_and_grad(f, debug=lambda found: found.is_finite or seen.append(found.src.text))(x)
+    assert len(seen) > 30 and seen[0] == "logs = np.where(x > 0, np.log(x), 0.0)"
+
+
+def test_what_a_result_is_made_of_is_found_behind_what_is_dropped():
+    """An earlier NaN that gets nowhere isn't taken for the cause, in and out of a loop's rounds."""
+
+    def f(x):
+        dropped = np.where(x > 0, np.log(x - 1.0), 0.0)
+        total = np.sum(np.where(np.isfinite(dropped), dropped, 0.0))
+        for k in range(40):
+            odd = np.where(x[2] > 0, 0.0, 1 / (x[0] * k))
+            total = total + odd + np.sqrt(x[2] - k)
+        return total
+
+    finding = found(f, np.array([0.0, 1.0, 20.5]))
+    assert finding.call.primitive.name == "sqrt" and not finding.is_cotangent
+    assert "np.sqrt(x[2] - k)" in finding.src.text and finding.rounds[0][1] == 21
+
+
+def test_an_argument_that_is_not_finite():
+    """It is no fault where the function drops it; else the first call that reads it is named."""
+    x = np.array([1.0, np.nan])
+    value, slope = value_and_grad(lambda x: np.sum(np.nan_to_num(x) ** 2), debug=True)(x)
+    assert value == 1.0 and np.array_equal(slope, [2.0, 0.0])
+    assert found(lambda x: np.sum(3.0 * x), x).call.primitive.name == "mul"

@@ -280,12 +280,16 @@ def test_other_arguments_are_told_by_what_they_are():
 
     calls = [(X,), (X, 3), (X, 3, "b"), (X[::-1], 3, "b")]
     traces = explained(f, *calls, calls[-1]).traces
-    assert traces[1].endswith("What has changed is which are passed (f8[4] --> f8[4], int)")
+    assert traces[1].endswith(
+        "What has changed is which arguments are passed (f8[4] --> f8[4], int)"
+    )
     assert traces[2].endswith("(f8[4], int --> f8[4], int, 'b')")
     assert traces[3].endswith("'x' (f8[4] in C's order --> f8[4] of the strides (-8,))")
     df = grad(lambda p: np.sum(p[0] * p[1]), compile="never")
     df([X, X]), df((X, X))
-    assert df.explain((X, X)).traces[-1].endswith("how they are passed, or what holds them")
+    assert (
+        df.explain((X, X)).traces[-1].endswith("how the arguments are passed, or what holds them")
+    )
 
 
 def test_an_attribute_that_now_hides_that_of_the_class():

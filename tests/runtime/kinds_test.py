@@ -142,6 +142,7 @@ def kind_of(x):
 
 
 @pytest.mark.every(16)
+@pytest.mark.filterwarnings("ignore:.*calls in a row")
 @pytest.mark.parametrize("how", ["never", "always"])
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
 def test_each_kind_has_its_own_variant(kinds, how):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tapegrad.core.values import Source
 from tapegrad.ir.cells import Cell
-from tapegrad.ir.memory import constants, first_read, held_at_peak
+from tapegrad.ir.memory import constants, first_read, held_at_peak, made_at
 from tapegrad.ir.report import size
 from tapegrad.ir.tape import Tape
 
@@ -58,11 +58,15 @@ def buffers_of_program(program: Any, tape: Tape) -> list[Buffer]:
 
 
 def _constants(tape: Tape) -> list[Buffer]:
-    """The arrays that the function reaches without being passed them, with the lines that read
-    them. They were there before the call, or the trace has made them once."""
+    """The arrays that the function reaches without being passed them, with the lines that have
+    made them, or read them first. They were there before the call, or the trace has made them."""
     names = dict(zip(tape.inputs, tape.names, strict=False))
     return [
-        _buffer(f"{CONSTANT}{names.get(x) or x}: {x.aval}", x.aval.nbytes, first_read(tape, x))
+        _buffer(
+            f"{CONSTANT}{names.get(x) or x}: {x.aval}",
+            x.aval.nbytes,
+            made_at(tape, x) or first_read(tape, x),
+        )
         for x in constants(tape)
     ]
 

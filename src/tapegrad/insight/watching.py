@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,36 +117,53 @@ def _shown(x: Any) -> Any:
     return x
 
 
-def raise_if_not_finite(found: Finding) -> None:
-    """The hook of `debug=True`."""
-    if not found.is_finite:
-        raise NotFiniteError(
-            f"the first value that is NaN or infinite:\n{found}\nIf that is meant, look at all "
-            "values with a hook of yours instead: debug=lambda found: ...",
-            found,
-        )
-
-
 class Watch:
     """Plays tapes, and shows each value to a hook, but what only moves others, and what the rules
-    of derivatives make on the way."""
+    of derivatives make on the way. Without a hook it raises an error if an output is NaN or
+    infinite.
 
-    def __init__(self, hook: Callable[[Finding], Any], every: bool = False) -> None:
+    Of each value that isn't finite it knows the first one that it is made of, its origin:
+
+        log(0) = -inf, -inf * 0 = nan        the origin of nan is what log gave
+        log(0) = -inf, exp(-inf) = 0         0 is finite, and has none
+    """
+
+    def __init__(self, hook: Callable[[Finding], Any] | None, every: bool = False) -> None:
         """Of `every` call, whatever it does, if that is asked for."""
         self.hook, self.every = hook, every
+        self._origins: list[Finding] = []  # in the order in which they were computed,
+        self._told = set[int]()  # and those of rules that the hook has been shown, by id
+        self._left: Finding | None = None  # of what the last rounds of a loop have left
 
     def __call__(self, tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs, and the first guard that doesn't hold."""
+        self._origins, self._told, self._left = [], set(), None
         try:
-            return self._run(tape, values, (), _of_program(tape), False), None
+            outputs = self._run(tape, values, (), _of_program(tape), False, None)
         except Broken as inside:
             return [], inside.guard
+        if self.hook is None and self._left is not None:
+            raise NotFiniteError(
+                f"the first value that is NaN or infinite and gets into a result or a gradient:\n"
+                f"{self._left}\nIf that is meant, look at all values with a hook of yours instead: "
+                "debug=lambda found: ...",
+                self._left,
+            )
+        return outputs, None
 
     def _run(
-        self, tape: Tape, values: Sequence[Any], rounds: Rounds, own: set[Var], inside: bool
+        self,
+        tape: Tape,
+        values: Sequence[Any],
+        rounds: Rounds,
+        own: set[Var],
+        inside: bool,
+        origin: Finding | None,
     ) -> list[Any]:
-        """The outputs. `own` are the program's values; it may be `inside` of a forward loop."""
+        """The outputs. `own` are the program's values; it may be `inside` of a forward loop. Inputs
+        that aren't finite have this origin."""
         env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, values), strict=True))
+        origins = {x: origin for x, value in env.items() if origin is not None and _bad(value)}
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)
@@ -165,65 +182,104 @@ class Watch:
             check(known)
         for call in tape.calls:
             xs = tuple(map(value_of, call.operands))
-            found = self._computed(call, xs, rounds, own)
+            found = self._computed(call, xs, rounds, own, origins)
             outs = found if isinstance(found, tuple) and len(call.outs) > 1 else (found,)
             for out, x in zip(call.outs, map(_alone, outs), strict=True):
                 env[out] = x
-                if self.every or (_is_new(call) and out not in inner):
-                    if inner and not self.every and _bad(x):
-                        self._show_cause(call, tape, env, rounds, inner)
-                    self.hook(Finding(call, tape, _shown(x), tuple(map(_shown, xs)), rounds))
+                finding = Finding(call, tape, _shown(x), tuple(map(_shown, xs)), rounds)
+                if _bad(x):
+                    self._trace_back(finding, out, origins, env, inner)
+                if self.hook and (self.every or (_is_new(call) and out not in inner)):
+                    self.hook(finding)
                 check(out)
+        behind = [origins[x] for x in tape.outputs if isinstance(x, Var) and x in origins]
+        self._left = self._first(behind) or self._left
         return [value_of(x) for x in tape.outputs]
 
-    def _show_cause(
-        self, call: Call, tape: Tape, env: dict[Var, Any], rounds: Rounds, inner: set[Operand]
+    def _first(self, found: Sequence[Finding]) -> Finding | None:
+        """The first of some origins, the program's own values before what rules make of them."""
+        known = [x for x in self._origins if any(x is y for y in found)]
+        return min(known, key=lambda x: x.is_cotangent, default=None)
+
+    def _trace_back(
+        self,
+        finding: Finding,
+        out: Var,
+        origins: dict[Var, Finding],
+        env: dict[Var, Any],
+        inner: set[Operand],
     ) -> None:
-        """Show the first value inside of a rule that isn't finite, and that a call's value, which
-        isn't either, is made of. What the rule masks doesn't get that far."""
-        made: dict[Operand, Call] = {
-            out: each for each in tape.calls for out in each.outs if out in env
-        }
-
-        def lead_to(given: Call, goes_on: Callable[[Any], bool]) -> set[Operand]:
-            behind, seen = list(given.operands), set[Operand]()
-            while behind:
-                x = behind.pop()
-                if x in made and x not in seen:
-                    seen.add(x)
-                    behind += made[x].operands if goes_on(x) else ()
-            return seen
-
-        def is_bad(x: Any) -> bool:
-            return _bad(env[x]) > 0 and (x in inner or not _is_new(made[x]))
-
-        def is_of_rule(x: Any) -> bool:
-            return (made[x].reason, made[x].src) == (root.reason, root.src)
-
-        bad = lead_to(call, is_bad)
-        first: Any = next((x for x in made if x in bad and is_bad(x) and _is_new(made[x])), None)
-        if first is None:
+        """Note the origin of a value that isn't finite. A hook is shown what a derivative's rule
+        has made, if more than the rule is made of it."""
+        call = finding.call
+        known = [x for x in call.operands if isinstance(x, Var) and x in origins]
+        origin: Finding | None
+        there = [x for x in known if _meet(env[x], finding.value)]
+        if call.primitive.tapes and self._left is not None:
+            origin = self._left
+        elif known:
+            origin = self._first([origins[x] for x in there or known])
+        elif _is_new(call):
+            origin = replace(finding, read=_read_by(finding, env)) if out in inner else finding
+            self._origins.append(origin)
+        else:
             return
-        root = made[first]
-        behind = lead_to(root, is_of_rule)
-        read = [(made[x], _shown(env[x])) for x in env if x in behind and not is_of_rule(x)]
-        xs = tuple(_shown(x.value if isinstance(x, Literal) else env[x]) for x in root.operands)
-        self.hook(Finding(root, tape, _shown(env[first]), xs, rounds, tuple(read)))
+        assert origin is not None
+        origins[out] = origin
+        is_of_rule = bool(origin.read) and origin.call is not call and out not in inner
+        if self.hook and not self.every and is_of_rule and id(origin) not in self._told:
+            self._told.add(id(origin))
+            self.hook(origin)
 
-    def _computed(self, call: Call, xs: Sequence[Any], rounds: Rounds, own: set[Var]) -> Any:
+    def _computed(
+        self,
+        call: Call,
+        xs: Sequence[Any],
+        rounds: Rounds,
+        own: set[Var],
+        origins: dict[Var, Finding],
+    ) -> Any:
         primitive: Any = call.primitive
         if not primitive.tapes:
             return primitive.for_types(*[x.aval for x in call.operands])(*xs)
 
         forward = [out in own for out in call.outs]
+        behind = [origins[x] for x in call.operands if isinstance(x, Var) and x in origins]
+        self._left = None
 
         def inside(tape: Tape, given: Sequence[Any], kept: Sequence[int] = ()) -> list[Any]:
             further = ((call.src, int(given[0])),) if primitive.repeats else ()
             is_forward = any(forward) and len(forward) == len(tape.outputs)
             outs = itertools.compress(tape.outputs, forward) if is_forward else tape.outputs
-            return self._run(tape, given, (*rounds, *further), _behind(tape, outs), is_forward)
+            origin = self._left or self._first(behind)
+            places = (*rounds, *further)
+            return self._run(tape, given, places, _behind(tape, outs), is_forward, origin)
 
         return primitive.played(inside, *xs)
+
+
+def _meet(x: Any, out: Any) -> bool:
+    """Whether some element is not finite in both arrays."""
+    try:
+        return bool(np.any(~np.isfinite(x) & ~np.isfinite(out)))
+    except ValueError:  # their shapes don't fit
+        return False
+
+
+def _read_by(root: Finding, env: dict[Var, Any]) -> tuple[tuple[Call, Any], ...]:
+    """The values from elsewhere that the rule read which has made a value."""
+    made = {out: call for call in root.tape.calls for out in call.outs if out in env}
+
+    def is_of_rule(x: Var) -> bool:
+        return (made[x].reason, made[x].src) == (root.call.reason, root.call.src)
+
+    waiting, seen = [*root.call.operands], set[Operand]()
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Var) and x in made and x not in seen:
+            seen.add(x)
+            waiting += made[x].operands if is_of_rule(x) else ()
+    return tuple([(made[x], _shown(env[x])) for x in env if x in seen and not is_of_rule(x)])
 
 
 def _of_program(tape: Tape) -> set[Var]:
@@ -269,8 +325,14 @@ def print_calls(tape: Tape, values: Sequence[Any]) -> list[Any]:
     """The outputs of a tape, each call of which is printed with its value; of a loop's rounds the
     first ones are."""
 
+    shown: list[Any] = [None]  # the last line: a call may have several values
+
     def show(found: Finding) -> None:
         if all(number < ROUNDS_SHOWN for _, number in found.rounds):
+            place, shown[0] = shown[0], (found.call, found.rounds)
+            if place == shown[0]:
+                print(f"{'  ' * len(found.rounds)}    {_summary(found.value)}")
+                return
             where = "".join(f"round {number}: " for _, number in found.rounds)
             note = "  ".join(filter(None, [str(found.src or ""), found.call.reason]))
             print(

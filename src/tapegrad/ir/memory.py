@@ -31,7 +31,13 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
 
 def constants(tape: Tape) -> tuple[Var, ...]:
     """The inputs that are arrays which the function used without being passed them."""
-    return tape.inputs[len(tape.inputs) - max(len(tape.captured), tape.outside) :]
+    return tape.inputs[len(tape.inputs) - max(len(tape.captured), len(tape.outside)) :]
+
+
+def made_at(tape: Tape, var: Var) -> Source | None:
+    """The line where such an array was made, if it is known."""
+    made = dict(zip(constants(tape), tape.outside, strict=False))
+    return made.get(var)
 
 
 def first_read(tape: Tape, var: Var) -> Source | None:

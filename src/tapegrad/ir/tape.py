@@ -221,7 +221,8 @@ class Tape(Drawn, Editable):
     them. `axes` are pairs (input number, axis) of any length in the tape's machine code. `into` are
     pairs (output number, input number): machine code may write the output into the memory of the
     input; where the tape is played, the caller copies it there. Each call
-    reads the last `outside` inputs, such arrays whose values aren't here."""
+    reads as its last inputs arrays that were made at the lines `outside`, as far as known; their
+    values aren't here."""
 
     name: str
     inputs: tuple[Var, ...]
@@ -236,7 +237,7 @@ class Tape(Drawn, Editable):
     matrices: bool = False
     axes: tuple[tuple[int, int], ...] = ()
     into: tuple[tuple[int, int], ...] = ()
-    outside: int = 0
+    outside: tuple[Source | None, ...] = ()
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.inputs, self.calls, self.outputs, self.guards, self.into

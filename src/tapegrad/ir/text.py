@@ -32,7 +32,7 @@ from tapegrad.core.values import (
     literal,
 )
 from tapegrad.errors import TapeError
-from tapegrad.ir.memory import constants, first_read
+from tapegrad.ir.memory import constants, first_read, made_at
 from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
 
 # ---- printing
@@ -71,8 +71,8 @@ def _block(tape: Tape, nested: list[Tape]) -> list[tuple[str, Call | None]]:
         open_ = [str(axis) for k, axis in tape.axes if k == position]
         if open_:
             label = f"{names[position]}, axis {' and '.join(open_)} of any length"
-        if var in constants(tape) and (src := first_read(tape, var)):
-            label += f", read at {src}"
+        if var in constants(tape):
+            label += _where(tape, var)
         rows.append((f"  {word:5} {var} : {var.aval}", label, None))
     for call in tape.calls:
         rows.append((f"        {show_call(call, nested)}", _comment(call), call))
@@ -85,6 +85,13 @@ def _block(tape: Tape, nested: list[Tape]) -> list[tuple[str, Call | None]]:
         *[(f"{x:{width}}  # {note}".rstrip() if note else x, call) for x, note, call in rows],
         ("  out   " + ", ".join(map(str, tape.outputs)), None),
     ]
+
+
+def _where(tape: Tape, var: Var) -> str:
+    """Where an array was made, or where it is first read."""
+    if (src := made_at(tape, var)) is not None:
+        return f", made at {src}"
+    return f", read at {src}" if (src := first_read(tape, var)) is not None else ""
 
 
 def show_call(call: Call, nested: list[Tape] | None = None) -> str:

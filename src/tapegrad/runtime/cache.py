@@ -217,7 +217,7 @@ class Cache:
             first, self._overflowed = full and not self._overflowed, self._overflowed or full
             return first
 
-    def traced_for(self, word: str, most: int = 3) -> bool:
+    def traced_for(self, word: Any, most: int = 3) -> bool:
         """Record what had changed when a call was traced. True if it is the same for so many traces
         in a row, the very first included, for the first time since the cache was cleared."""
         with self.lock:

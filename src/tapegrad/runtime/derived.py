@@ -21,7 +21,7 @@ from tapegrad.core.request import Names, Request, describe
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.observe.guards.package_calls import answers, one_call
 from tapegrad.observe.guards.state import State
-from tapegrad.observe.observer import unobserved
+from tapegrad.observe.observer import code_of, unobserved
 from tapegrad.observe.packages.library_calls import not_followed
 from tapegrad.runtime import reuse
 from tapegrad.runtime.bound_methods import BoundDerived
@@ -30,9 +30,10 @@ from tapegrad.runtime.checks import checked_mode
 from tapegrad.runtime.deriving import derived as derived_of
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.retracing import (
+    Cause,
     cause_of,
     furthest,
-    warn_of_growth,
+    warn_of_cause,
     warn_of_kinds,
     warn_of_retracing,
     warn_of_state,
@@ -42,6 +43,7 @@ from tapegrad.runtime.shown import Shown, told
 from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
+from tapegrad.tracing.operators.deciding import note_varied
 from tapegrad.tracing.recording import trace as traces
 from tapegrad.tracing.recording.trace import tracing_depth
 from tapegrad.tracing.tracers.tracer import Tracer
@@ -219,8 +221,12 @@ class Derived(Shown):
         arguments."""
         if self.mode != "never" and disk.is_empty():
             foresee(self.mode)
+        near = cause = None
         if known:
             known[0].state.learn(self.root, request.args, request.kwargs)
+            near = furthest(known, self.root, request)
+            cause = cause_of(near, self.root, request)
+            note_varied(code_of(self.root), cause.place)
         start = time.perf_counter()
         with Progress(f"tracing {describe(self.f)}", " calls", quietly=unobserved):
             variant = self._derive(request)
@@ -240,7 +246,7 @@ class Derived(Shown):
                 return found[0]
             tried += since
         self.cache.count("misses")
-        self._tell(known, variant, request, is_full, seconds)
+        self._tell(known, near, cause, variant, request, is_full, seconds)
         found = variant.answer(self.root, request, fresh=True)
         if found is not None:
             reuse.leave(self.owner, self.path, request, variant)
@@ -257,17 +263,21 @@ class Derived(Shown):
     def _tell(
         self,
         known: Sequence[Variant],
+        near: Variant | None,
+        cause: Cause | None,
         variant: Variant,
         request: Request,
         is_full: bool,
         seconds: float,
     ) -> None:
         """Log that the function was traced, and warn about what keeps changing. `known` were the
-        variants for the same kind of arguments."""
+        variants for the same kind of arguments; `near` is the one that came closest, and `cause`
+        why it didn't answer."""
         last = known[0] if known else None
-        near = furthest(known, self.root, request) if known else None
         before = self.cache.before(request.key) if last is None else None
-        cause, calls = cause_of(near, self.root, request, before), len(variant.tape.calls)
+        cause = cause or cause_of(None, self.root, request, before)
+        cause = cause.after(variant.traced.tape)
+        calls = len(variant.tape.calls)
         told = {"calls": calls, "seconds": seconds}
         self.front.note(cause.event("trace", self.__name__, f"{calls} calls", **told))
         keys = self.cache.many()
@@ -275,18 +285,16 @@ class Derived(Shown):
             warn_of_kinds(self.__name__, request.words, keys)
         if is_full:
             warn_of_retracing(self.__name__, near, self.root, request)
-        elif last is not None:
+            return
+        word = ""
+        if last is not None:
             word = last.state.broken(self.root, request.args, request.kwargs)
             if word in last.state.inside:  # a package reads something that changes between calls
                 not_followed(last.state.sites)
-            if self.cache.traced_for(word):
+            if word and self.cache.traced_for(word):
                 warn_of_state(self.__name__, word, last.state)
-        elif (
-            before is not None
-            and len(before[-1]) < len(request.key[-1])
-            and self.cache.traced_for(cause.what, 6)
-        ):
-            warn_of_growth(self.__name__, cause)
+        if not word and self.cache.traced_for(cause.often and cause.place, cause.often):
+            warn_of_cause(self.__name__, cause)
 
     def _derive(self, request: Request) -> Variant:
         """Trace and differentiate: the variant for this call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ def _shown(key: Any) -> str:
         return str(Aval(key[0], key[1]))
     if isinstance(key, tuple) and isinstance(key[0], type):  # the key of a number or a static value
         return key[0].__name__ if len(key) == 3 else repr(key[1])
-    return key.__name__ if isinstance(key, type) else repr(key)
+    return key.__name__ if isinstance(key, type) else repr(getattr(key, "x", key))
 
 
 def _texts(old: Any, new: Any) -> tuple[str, str]:
@@ -77,21 +77,39 @@ def _texts(old: Any, new: Any) -> tuple[str, str]:
 @dataclass(frozen=True)
 class Cause:
     """The reason for a trace, in words; and what changed, from which value to which, at which line,
-    as far as known."""
+    as far as known. `fix` is the part of a failed guard's text that says what to do. If it goes on
+    for `often` calls in a row, there is a warning; 0 for none."""
 
     text: str
     what: str = ""
     before: str = ""
     now: str = ""
     line: str = ""
+    often: int = 0
+    fix: str = ""
 
     def __str__(self) -> str:
         return f"{self.text} ({self.before} --> {self.now})" if self.now else self.text
 
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.what, self.line
+
+    def after(self, tape: Tape) -> Cause:
+        """The reason for a trace that has led to this tape: if the guard that failed isn't there
+        any more, there is nothing to do."""
+        if not self.fix or any((g.what, str(g.src)) == self.place for g in _all_guards(tape)):
+            return self
+        return replace(
+            self,
+            text=self.text.removesuffix(self.fix).replace("keeps failing", "has changed"),
+            often=0,
+        )
+
     def event(self, kind: str, name: str, text: str = "", **fields: Any) -> Event:
         """The event that a function was traced, or a variant passed over, for this reason."""
         told = {"function": name, **vars(self), "reason": self.text, **fields}
-        del told["text"]
+        del told["text"], told["often"], told["fix"]
         return Event(kind, f"{name}{', ' * bool(text)}{text}: {self}", told)
 
 
@@ -188,24 +206,43 @@ def _unlike(last: Variant, number: int, now: Any) -> Cause:
 
 def _other_kind(request: Request, before: Any) -> Cause:
     """The reason that the arguments are of another kind than before."""
-    text, leaves = "these are the first arguments of their kind", request.key[-1]
+    leaves = request.key[-1]
     if before is None:
-        return Cause(text)
+        return Cause("these are the first arguments of their kind")
+    text = "What has changed is"
     if len(before[-1]) == len(leaves):
         for word, old, new in zip(request.words, before[-1], leaves, strict=True):
-            if old != new:
-                return Cause(f"{text}. What has changed is {word}", word, *_texts(old, new))
+            if old == new:
+                continue
+            kinds = [x[0] for x in (old, new) if _is_static(x)]
+            if len(kinds) < 2 or kinds[0] is not kinds[1]:
+                return Cause(f"{text} {word}", word, *_texts(old, new))
+            few = kinds[0] in (bool, type(None))
+            each = f"{text} {word}, and each {kinds[0].__name__} is traced for itself"
+            return Cause(each + _FIXED * (not few), word, *_texts(old, new), often=4 * (not few))
     elif held := _held(request, before[1]):
         place, sized, old, new = held
         word = f"how many values {place} holds"
-        advice = f"Where only len({place}) is used, pass that number: what" if sized else "What"
-        return Cause(f"{text}. {advice} has changed is {word}", word, old, new)
+        advice = f". Where only len({place}) is used, pass that number" * sized
+        grows = 6 * (len(before[-1]) < len(leaves))
+        return Cause(f"{text} {word}{advice}", word, old, new, often=grows)
     else:
-        word = "which are passed"
+        word = "which arguments are passed"
         old, new = [", ".join(map(_shown, each)) for each in (before[-1], leaves)]
-        return Cause(f"{text}. What has changed is {word}", word, old, new)
-    word = "how they are passed, or what holds them" if before[0] == request.key[0] else "their key"
-    return Cause(f"{text}. What has changed is {word}", word)
+        return Cause(f"{text} {word}", word, old, new)
+    word = "how the arguments are passed, or what holds them"
+    return Cause(f"{text} {word if before[0] == request.key[0] else 'what key returns'}", word)
+
+
+def _is_static(key: Any) -> bool:
+    """Whether the key of a leaf is that of a value which is no number."""
+    return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type)
+
+
+_FIXED = (
+    ". Where it only names or labels the call, leave it out of the arguments; else pass what "
+    "changes as a number or an array"
+)
 
 
 def _held(request: Request, before: Any) -> tuple[str, bool, str, str] | None:
@@ -226,11 +263,12 @@ def _held(request: Request, before: Any) -> tuple[str, bool, str, str] | None:
         names, was, now = new.entries(), old.children(), new.children()
 
 
-def warn_of_growth(name: str, cause: Cause) -> None:
-    """Warn that an argument has held more values in each of six calls in a row."""
+def warn_of_cause(name: str, cause: Cause) -> None:
+    """Warn that so many calls in a row were traced for one reason."""
+    count = {4: "four", 6: "six"}[cause.often]
     warn(
-        f"{name} was traced for six calls in a row, and each trace costs as much as many calls: "
-        f"{cause}"
+        f"{name} was traced for {count} calls in a row, and each trace costs as much as many "
+        f"calls. {cause}"
     )
 
 
@@ -302,15 +340,40 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
         return Cause(f"What keeps changing is {text}", "what is read anew")
     if guard is None:
         return Cause("The last one was left by another thread")
-    fix = (
-        "np.where, np.maximum and np.clip choose without a branch"
-        if guard.what == "a condition"
-        else "Arrays take a traced index where lists and dicts don't (np.zeros(n), np.array(a)); "
-        "keep sizes fixed, and mask what is too much"
-    )
-    text = f"What keeps failing is {guard.what}{at_source(guard.src)}. {fix}"
+    fix = f". {_fix_of(guard.what)}"
+    text = f"What keeps failing is {guard.what}{at_source(guard.src)}{fix}"
     before, now = str(guard.expected.value), _now(last.tape, guard, values)
-    return Cause(text, guard.what, before, now, str(guard.src or ""))
+    now *= now != before  # it may be made of numbers that each call draws
+    often = 6 if guard.expected.dtype.kind == "b" else 4
+    return Cause(text, guard.what, before, now, str(guard.src or ""), often, fix)
+
+
+def _all_guards(tape: Tape) -> Iterator[Guard]:
+    """The guards of a tape, and of the rounds and sides on it."""
+    yield from tape.guards
+    for call in tape.calls:
+        for inner in call.primitive.tapes:
+            yield from _all_guards(inner)
+
+
+def _fix_of(what: str) -> str:
+    """What to do about a guard that keeps failing."""
+    return next((fix for words, fix in _FIXES.items() if words in what), _FIXES[""])
+
+
+# Parts of what a guard is told to be about -> the advice
+_FIXES = {
+    "condition": "np.where, np.maximum and np.clip choose without a branch",
+    "index": "Arrays take a traced index where lists and dicts don't (np.zeros(n), np.array(a)); "
+    "keep sizes fixed, and mask what is too much",
+    "looked up": "An array takes a traced index: np.array(list(table.values()))[n]",
+    "np.arange": "Keep its length fixed, and mask what is too much, or take np.arange(length) + n",
+    "parameter": "It decides a shape, an axis or what is computed: keep it fixed",
+    "text": "Make the text outside, or print it by tapegrad.debug.print",
+    "large integer": "Make it a float: float(n)",
+    "": "Code that isn't traced takes plain numbers: call NumPy's function in its place, or call "
+    "it outside, and pass what it returns",
+}
 
 
 def _other_outside(tape: Tape, from_the_end: int, before: str, x: Any) -> Cause:

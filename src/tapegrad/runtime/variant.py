@@ -86,7 +86,7 @@ class Variant:
     @property
     def shown(self) -> Tape:
         """The tape as it is compiled, with the axes that are of any length in its machine code."""
-        found, outside = self.tier.found, len(self.traced.captured)
+        found, outside = self.tier.found, self.traced.made
         axes = () if found is None else tuple(found.axes)
         if not axes and not outside:
             return self.finished

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from tapegrad.core.frames import short_traceback
 from tapegrad.core.late import CALLS, load
@@ -12,14 +12,16 @@ from tapegrad.errors import ArgumentError
 from tapegrad.runtime.derived import Derived
 from tapegrad.tracing.recording.trace import is_untraced
 
+Hook = Literal[True] | Callable[[Any], Any]
 Debug = bool | Callable[[Any], Any]
 
 
 class Watched(Telling):
-    """A derived function, played call by call, that shows its values to `hook`. Inside of a traced
-    function it is the plain derived function."""
+    """A derived function, played call by call, that shows its values to `hook`; True is the
+    search for what makes a result NaN or infinite. Inside of a traced function it is the plain
+    derived function."""
 
-    def __init__(self, derived: Derived, hook: Callable[[Any], Any]) -> None:
+    def __init__(self, derived: Derived, hook: Hook) -> None:
         self.derived, self.hook = derived, hook
         self.__wrapped__ = derived
         self.__name__ = derived.__name__
@@ -46,7 +48,7 @@ class Watched(Telling):
         from tapegrad.insight.watching import Watch
         from tapegrad.runtime.variant import watching
 
-        token = watching.set(Watch(self.hook))
+        token = watching.set(Watch(None if self.hook is True else self.hook))
         try:
             return self.derived._slow(args, kwargs)
         finally:
@@ -58,17 +60,15 @@ class Watched(Telling):
         return getattr(self.derived, name)
 
 
-def checked_debug(debug: Debug) -> Callable[[Any], Any] | None:
-    """The hook that `debug` asks for, or None."""
+def checked_debug(debug: Debug) -> Hook | None:
+    """What `debug` asks for, a hook or True; or None."""
     if debug is True:
-        from tapegrad.insight.watching import raise_if_not_finite
-
-        return raise_if_not_finite
+        return debug
     if debug is False or debug is None:
         return None
     if not callable(debug):
         raise ArgumentError(
-            f"debug is True, which raises at the first NaN or infinity, or a function that each "
-            f"value is shown to, not {debug!r}"
+            "debug is True, which raises if a result or a gradient is NaN or infinite, or a "
+            f"function that each value is shown to, not {debug!r}"
         )
     return debug

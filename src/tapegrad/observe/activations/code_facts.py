@@ -17,6 +17,7 @@ UNEVEN = "a mask selects now so many elements, now others"
 GONE_THROUGH = "a container is read as a whole that held something else at a later call"
 THREADS = "threads of the function wait for each other"
 BARE = "real numbers are plain here, as keys or for code in C, since a trace has failed"
+VARIED = "a guard of an integer has failed, which the tape could compute with"
 AT_ONCE = "a change is made where it stands, since the program looks at what it changes"
 
 

@@ -4,6 +4,7 @@ raise its error there, too."""
 from __future__ import annotations
 
 import dis
+from collections.abc import Collection
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -15,12 +16,16 @@ from tapegrad.observe.activations.activation import Activation
 def is_caught(a: Activation) -> bool:
     """Whether the program may catch an error raised here. A `with` statement whose object is a
     later value doesn't catch it; nor does `finally`."""
-    frame = a.frame
+    return is_caught_from(a.frame, a.o.managed)
+
+
+def is_caught_from(frame: Any, managed: Collection[Any] = ()) -> bool:
+    """The same for an error raised in a frame of an observed run."""
     while getattr(frame.f_trace, "__self__", None) is not None:
         code, at = frame.f_code, frame.f_lasti
         while (around := _handler_around(code, at)) is not None:
             at, catches = around
-            if catches and (id(code), at) not in a.o.managed:
+            if catches and (id(code), at) not in managed:
                 return True
         frame = frame.f_back
     return False

@@ -47,6 +47,7 @@ from tapegrad.tracing.frontend.python import (
     consumers,
     draws,
     identity,
+    integers,
     mathematics,
 )
 from tapegrad.tracing.frontend.shapes import joining, shaping, windowing
@@ -80,6 +81,7 @@ undispatched.declare_all()  # its rows for some of the same names take precedenc
 polynomials.declare_all()
 methods.declare_all()
 mathematics.declare_all()
+integers.declare_all()
 casting.declare_all()
 object_arrays.declare_all()
 iterators.declare_all()

@@ -27,6 +27,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Var, literal
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_printed, note_written, unobserved
+from tapegrad.observe.program.making import made_at
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
@@ -371,6 +372,7 @@ def _on_tape(trace: Trace, value: np.ndarray, filled: bool) -> Var:
     else:
         var = builder.fresh(aval)
         trace.captured[id(kept)] = var, kept
+        trace.made[id(kept)] = made_at(value)
     if trace.handed:
         trace.contents[var] = kept
     return var

@@ -25,7 +25,7 @@ def value(x: Any) -> Any:
 # An affine sum: variables and their integer coefficients; None is the key of the constant
 Sum = dict[Any, int]
 _DEEP = 8  # depth of nested sums that are expanded
-_LARGEST = 92 * 10**17  # just under 2**63, by more than the rounding error of float64
+LARGEST = 92 * 10**17  # just under 2**63, by more than the rounding error of float64
 _USUAL = 2**31  # the bound that is assumed first: a product of two fits
 _ANY = -math.inf, math.inf
 EXACT = 2**53  # integers up to here are exact floats
@@ -133,7 +133,7 @@ def whole(x: Any, what: str = "int(...)") -> Any:
     if x._weak and dtype.kind == "i":
         return x
     known = number is not None and not x._aval.shape and dtype.kind in "fiub" and dtype != np.uint64
-    if not known or (dtype.kind == "f" and not abs(number) <= _LARGEST):
+    if not known or (dtype.kind == "f" and not abs(number) <= LARGEST):
         return x._guarded_int(what)
     x._trace.check_alive()
     found = AsType(np.dtype(np.int64))(x)._as_pythons()
@@ -151,25 +151,25 @@ def _take_for_granted(condition: Any) -> None:
 def _largest(name: str, x: int, y: int) -> int:
     """A bound on the size of a result, for operands whose sizes are at most x and y."""
     if name in ("pow", "lshift") and y > 64:
-        return x if x < 2 and name == "pow" else _LARGEST + 1
+        return x if x < 2 and name == "pow" else LARGEST + 1
     return int(GROWTH[name](x, y))
 
 
 def fits(name: str, x: Any, y: Any) -> bool:
     """Whether the bounds of the operands show that 64 bits hold a result."""
-    return value(x) is not None and _largest(name, bound(x), bound(y)) <= _LARGEST
+    return value(x) is not None and _largest(name, bound(x), bound(y)) <= LARGEST
 
 
 def outgrows(name: str, x: Any, y: Any) -> bool:
     """Whether an integer result doesn't fit into 64 bits."""
-    return _largest(name, abs(int(value(x))), abs(int(value(y)))) > _LARGEST
+    return _largest(name, abs(int(value(x))), abs(int(value(y)))) > LARGEST
 
 
 def size(name: str, x: Any, y: Any) -> int:
     """A bound on the size of an integer result that fits into 64 bits, guarded if needed."""
     most = _largest(name, bound(x), bound(y))
-    if most > _LARGEST:
-        most = _LARGEST
+    if most > LARGEST:
+        most = LARGEST
         _take_for_granted(GROWTH[name](x * 1.0, y * 1.0) <= float(most))
     return most
 

@@ -7,6 +7,7 @@ guarded integer or condition; where a derivative would be lost, the method is re
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from tapegrad.errors import ConversionError
 from tapegrad.observe.program.source import asks_itself, at_line
 from tapegrad.observe.values.texts import tell
+from tapegrad.tracing.operators.deciding import of_integers
 from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.operators.rounding import rounded
 
@@ -98,10 +100,12 @@ class FloatMethods(HexMethods):
 
 
 def _by_value(name: str) -> Callable[..., Any]:
-    """A method of integers, computed from the guarded plain integer."""
+    """A method of integers, computed from the guarded plain integer, or anew at each call."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._plain(f"n.{name}()"), name)(*args, **kwargs)
+        if args or kwargs:
+            return getattr(self._plain(f"n.{name}()"), name)(*args, **kwargs)
+        return of_integers(methodcaller(name), f"n.{name}()", self)
 
     return method
 
@@ -139,7 +143,7 @@ class IntegerMethods:
     def __round__(self: Any, digits: Any = None) -> Any:
         if digits is None or digits.__index__() >= 0:
             return +self
-        return round(self._plain("round(n, digits)"), digits.__index__())
+        return of_integers(round, "round(n, digits)", self, digits.__index__())
 
     def __trunc__(self: Any) -> Any:
         return +self

@@ -13,6 +13,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.primitives.stated import Known
 from tapegrad.tracing.operators.complexes import as_float
+from tapegrad.tracing.operators.deciding import exponent
 from tapegrad.tracing.operators.inline_cache import alone, binary
 
 # The binary operators, and the methods of the right operand that Python tries in their place
@@ -165,7 +166,11 @@ def _array_power(self: Any, other: Any) -> Any:
     power = _Ufuncs.__pow__
     if kind == "c" and issubclass(type(other), Value) and other._weak:
         if other.dtype.kind == "i":
-            return _array_power(self, other.__index__())
+            n = exponent(other, self)
+            if type(n) is int:
+                return _array_power(self, n)
+            found = np.where(n == -1, np.reciprocal(self), power(self, n))
+            return Known()(np.where(n == 2, np.square(self), found), power(self, n))
         if other.dtype.kind == "f":
             found = power(self, other)
             return Known()(np.where(other == 0.5, np.sqrt(self), found), found)

@@ -30,6 +30,7 @@ from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.operators import complexes
+from tapegrad.tracing.operators.deciding import exponent
 from tapegrad.tracing.operators.inline_cache import made, seen
 from tapegrad.tracing.operators.integer_bounds import (
     EXACT,
@@ -245,8 +246,7 @@ def _computed(name: str, x: Any, y: Any) -> Any:
         return _by_value(name, x, y)
     most = None
     if name == "pow" and known and kinds[1] == "i":
-        if type(y) is not int and not (isinstance(y, Value) and differs(y)):
-            y = int(y)  # guarded: the best code depends on an integer exponent
+        y = exponent(y, x)
         if not isinstance(x, Value) and not isinstance(y, Value):
             return x**y
         if kinds[0] == "i" and y < 0:

@@ -37,6 +37,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Sourc
 from tapegrad.observe.activations.retracing import Reconsidered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_captured, note_written
+from tapegrad.observe.program.making import made_at
 from tapegrad.observe.program.source import at_line, at_source, line_in_trace, user_source
 from tapegrad.observe.values.proxy import Proxy
 from tapegrad.tracing.recording.decisions import check_decision
@@ -203,6 +204,7 @@ class Trace:
         self.unfilled = ""  # why the last plain array couldn't become traced
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
+        self.made: dict[int, Source | None] = {}  # the lines where captured arrays were made, by id
         self._guarded: set[tuple[Guard, str]] = set()
         self._granted = Counter[Operand]()  # the number of guards on each
         self.texts: list[Guard] = []  # the guards of real numbers that texts were made of
@@ -229,8 +231,7 @@ class Trace:
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # the trace that is `apart`, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []
-        self._apart = apart
-        self._frame = frame
+        self._apart, self._frame = apart, frame
         around = current_trace()
         # Branches with numbers that may be Python's or NumPy's, for all traces of a run.
         self.mixed: list[Any] = [] if around is None else around.mixed
@@ -279,11 +280,10 @@ class Trace:
 
     def forget(self) -> None:
         """Release arrays and tracers: the tape is finished."""
-        known = (self.captured, self.given, self._memories, self.pins, self.rows, self.halves)
-        for held in (*known, self.below, self.contents, self._written):
+        of_arrays = (self.captured, self._memories, self.pins, self.rows, self.halves, self.made)
+        of_values = (self.given, self.below, self.contents, self._written)
+        for held in (*of_arrays, *of_values, self._checksums, self.handed, self.locked):
             held.clear()
-        for rows in (self._checksums, self.handed, self.locked):
-            rows.clear()
 
     @contextlib.contextmanager
     def presumed(self) -> Iterator[None]:
@@ -345,6 +345,7 @@ class Trace:
             if plain:
                 self._memories[memory] = known
                 self._checksums.append((outside, aval, _checksum(outside), user_source()))
+                self.made[id(outside)] = made_at(outside)
         elif known[0].aval is not aval and known[0].aval.shape != aval.shape:
             raise self._reshaped(user_source())
         return known[0]

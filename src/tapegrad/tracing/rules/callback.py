@@ -29,9 +29,10 @@ from tapegrad.core.statics import static_key
 from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Builder
+from tapegrad.observe.activations.error_handlers import is_caught_from
 from tapegrad.observe.objects.purity import CONTAINERS
 from tapegrad.observe.observer import following, note_told, observed, unobserved
-from tapegrad.observe.program.source import at_line
+from tapegrad.observe.program.source import at_line, user_frames
 from tapegrad.primitives.control import Custom, ForeignCall
 from tapegrad.tracing.recording.trace import (
     Trace,
@@ -160,7 +161,15 @@ def _told(
                 "themselves, or declare the class by tapegrad.register_tree"
             )
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
-    return Callback(f, arguments, f"{label}{at_line()}"), operands
+    return Callback(f, arguments, f"{label}{at_line()}{_caught()}"), operands
+
+
+def _caught() -> str:
+    """What an error that a callback raises says of the program's `except` around the call."""
+    o, frame = following.observer, next(user_frames(), None)
+    if o is None or frame is None or not is_caught_from(frame, o.managed):
+        return ""
+    return ". The except around it doesn't catch this: the call is made when the function is over"
 
 
 def _call(telling: Callback, label: str) -> ForeignCall:

@@ -315,6 +315,7 @@ class Run:
         if not self._repeats:  # arguments of rounds belong to the loop
             names = tape.names[: len(self._leaves)]
             check_apart(self.name, written, names, [*self._leaves, *captured])
+        made = tuple([trace.made.get(id(x)) for x in used])
         trace.forget()
         return Traced(
             self.request.name,
@@ -330,6 +331,7 @@ class Run:
             keeping.lines if keeping is not None else (),
             keeping if keeping is not None and keeping.inside else None,
             trace.seconds,
+            made,
             tuple(self._halves),
         )
 

@@ -54,6 +54,7 @@ class Traced:
     lines: Sequence[tuple[str, Source | None]] = ()
     keeping: Keeping | None = None
     seconds: float = 0.0  # the time to compute its values
+    made: tuple[Source | None, ...] = ()  # the lines where captured arrays were made, if known
     halves: Sequence[np.dtype | None] = ()  # the first outputs' dtypes outside, if half precision
 
     @property

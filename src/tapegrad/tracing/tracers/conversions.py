@@ -20,6 +20,7 @@ from tapegrad.observe.program.source import asks_for, assigns_item, at_line, cal
 from tapegrad.observe.queries import note_turn
 from tapegrad.observe.values.exact import is_exact, is_of_integers, made_of
 from tapegrad.observe.values.texts import formats_text, tell
+from tapegrad.tracing.operators.deciding import TO_FLOAT
 from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.recording.decisions import check_decision, may_decide
 from tapegrad.tracing.tracers.alternatives import call_text, called_now
@@ -256,7 +257,7 @@ class AsReal:
         if self._aval.dtype.kind == "c":
             raise self._trace.refused(self._of_complex("float(...)"))
         if self._aval.dtype.kind in "iub" or is_of_integers(self._trace, self._read()[0]):
-            return float(self._guarded("float(...)"))
+            return float(self._guarded(TO_FLOAT))
         self._trace.check_alive()
         if assigns_item():
             raise self._assigned()

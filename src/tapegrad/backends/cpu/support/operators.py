@@ -7,7 +7,9 @@ import functools
 import operator
 from typing import Any
 
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.callconv import create_error_model
 from numba.core.registry import cpu_target
 from numba.core.typing.context import BaseContext
@@ -45,7 +47,7 @@ _WHOLE = cpu_target.target_context.subtarget(
 TARGET = _WHOLE.subtarget(
     typing_context=TYPING,
     load_additional_registries=_load_numbers,
-    compile_internal=_WHOLE.compile_internal,  # powers of integers are Python that numba compiles
+    compile_internal=_WHOLE.compile_internal,  # numba compiles whole powers of floats
 )
 
 
@@ -67,10 +69,33 @@ def implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 OF_COMPLEX: dict[Any, Any] = {}  # replacements for complex operands, filled in by `complexes`
-# Integers wrap around, as NumPy's do. numba's tell LLVM that they don't.
+
+
+def _power(builder: Any, args: Any) -> Any:
+    """x**n of integers, n >= 0, by squares: a factor x**(2**k) for each bit k of n that is set."""
+    x, n = args
+    one = ir.Constant(x.type, 1)
+    found, square, rest = (cgutils.alloca_once_value(builder, y) for y in (one, x, n))
+    start, end = (builder.append_basic_block(f"power.{name}") for name in ("bit", "end"))
+    builder.branch(start)
+    builder.position_at_end(start)
+    factor, bits = builder.load(square), builder.load(rest)
+    is_set = builder.trunc(bits, ir.IntType(1))
+    builder.store(builder.mul(builder.load(found), builder.select(is_set, factor, one)), found)
+    builder.store(builder.mul(factor, factor), square)
+    left = builder.lshr(bits, ir.Constant(n.type, 1))
+    builder.store(left, rest)
+    builder.cbranch(builder.icmp_unsigned("!=", left, ir.Constant(n.type, 0)), start, end)
+    builder.position_at_end(end)
+    return builder.load(found)
+
+
+# Integers wrap around, as NumPy's do. numba's tell LLVM that they don't, and its powers to large
+# exponents are those of floats.
 WRAPPING: dict[Any, Any] = {
     operator.add: lambda builder, args: builder.add(*args),
     operator.sub: lambda builder, args: builder.sub(*args),
     operator.mul: lambda builder, args: builder.mul(*args),
     operator.neg: lambda builder, args: builder.neg(*args),
+    operator.pow: _power,
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.program.source import at_line
 from tapegrad.primitives import elementwise as ew
@@ -110,10 +111,11 @@ def _conjugate(x: Any, out: Any = None) -> Any:
 
 
 @stands_for(np, np.ndarray, name="round around", of_complex=True)
-def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+def round(a: Any, decimals: Any = 0, out: Any = None) -> Any:
     """np.round."""
     if a.dtype == np.bool_:
         loop_dtypes(np.rint, [a])  # np.round computes in float16 here, which can't be traced
+    a = as_tracer(a, decimals)
     if a.dtype.kind in "iu" and decimals >= 0:
         result = ew.copy(a)
     elif a.dtype.kind == "c":
@@ -124,10 +126,13 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     return scalar(result) if out is None else store(out, result)
 
 
-def _rounded(x: Any, decimals: int) -> Any:
-    if decimals == 0:
+def _rounded(x: Any, decimals: Any) -> Any:
+    if not isinstance(decimals, Tracer) and decimals == 0:
         return np.rint(x)
-    scale = 10.0 ** abs(decimals)
+    if isinstance(decimals, Tracer) and not np.abs(decimals) < 2**31:
+        np.round(0.0, int(decimals._concrete))  # NumPy's own error
+    scale = quiet(np.power)(10.0, np.abs(decimals))  # of a Python number, which casts no float32
+    scale = scale._as_pythons() if isinstance(scale, Tracer) else float(scale)
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
 
 

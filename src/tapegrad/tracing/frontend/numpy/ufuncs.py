@@ -46,7 +46,7 @@ from tapegrad.tracing.frontend.operands.operands import (
     store,
 )
 from tapegrad.tracing.frontend.operands.parameters import letter, running
-from tapegrad.tracing.operators.integer_bounds import differs
+from tapegrad.tracing.operators.deciding import exponent as integer_exponent
 from tapegrad.tracing.recording.layout import lay_out
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.tracing.runs.floating_errors import watching
@@ -79,8 +79,9 @@ def _power(x: Any, y: Any, of_all: Any = ew.power_of_all) -> Tracer:
     is the primitive for one traced exponent of all elements."""
     exponent: float | None = None
     if isinstance(y, Tracer):
-        if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer) and not differs(y):
-            y = exponent = int(y)  # guarded: the best code depends on an integer exponent
+        if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer):
+            y = integer_exponent(y, x)
+            exponent = None if isinstance(y, Tracer) else y
     elif isinstance(y, (int, float, np.generic)) and not isinstance(y, (bool, np.complexfloating)):
         exponent = float(y)
     kind = x.dtype.kind if isinstance(x, Tracer) else ""

@@ -36,6 +36,8 @@ from tapegrad.tracing.frontend.python.mathematics import said_of
 from tapegrad.tracing.frontend.shapes.making import from_contents
 from tapegrad.tracing.frontend.shapes.shaping import reshape
 from tapegrad.tracing.memory.created import MadeTracer, is_made, is_traceable, make
+from tapegrad.tracing.operators.deciding import has_varied
+from tapegrad.tracing.operators.integer_bounds import added, sum_of
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclass_tracers import among
@@ -138,6 +140,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: A
 
 @_makes(np.arange)
 def arange(*bounds: Any, **kwargs: Any) -> Any:
+    if len(bounds) == 2 and not kwargs and (count := _constant_count(*bounds)) is not None:
+        return np.arange(count) + bounds[0]
     bounds = tuple(map(_plain_whole, bounds))
     kwargs = {name: _plain_whole(x) for name, x in kwargs.items()}
     if has_traced([*bounds, *kwargs.values()]) and kwargs.keys() <= {"start", "stop", "step"}:
@@ -145,8 +149,24 @@ def arange(*bounds: Any, **kwargs: Any) -> Any:
     return _arange(*bounds, **kwargs)
 
 
+def _constant_count(start: Any, stop: Any) -> int | None:
+    """How many integers `np.arange(start, stop)` has, if that doesn't depend on traced bounds that
+    another call had others of: 4 for `np.arange(n, n + 4)`. Else None."""
+    if not all(isinstance(x, Tracer) and x._weak and x.dtype.kind == "i" for x in (start, stop)):
+        return None
+    if start._trace is not stop._trace or not has_varied(_BOUNDS):
+        return None
+    last, first = (sum_of(x._trace, x._read()[0]) for x in (stop, start))
+    apart = added(last, first, -1)
+    return max(apart.get(None, 0), 0) if set(apart) <= {None} else None
+
+
 def _plain_whole(x: Any) -> Any:
-    return int(x) if isinstance(x, Tracer) and x.dtype.kind in "iub" else x
+    traced = isinstance(x, Tracer) and x.dtype.kind in "iub"
+    return x._guarded_int(_BOUNDS) if traced else x
+
+
+_BOUNDS = "the length or the bounds of np.arange"
 
 
 def _counted(start: Any = 0, stop: Any = None, step: Any = 1) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.observe.values.exact import is_of_integers
+from tapegrad.tracing.operators.deciding import FOR_C, has_varied
 from tapegrad.tracing.recording.decisions import may_decide
 from tapegrad.tracing.recording.trace import current_trace, innermost
 from tapegrad.tracing.tracers.hashing import plain_key
@@ -106,7 +107,8 @@ def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list
         positions = (*positions, *range(form.after + 1, len(done)))
     for k in positions:
         if k < len(done) and _is_taken(done[k]):
-            done[k], found = plain_parameter(done[k], args), True
+            name = form.names[k] if k < len(form.names) else ""
+            done[k], found = _taken(name, done[k], args), True
     for k, name in form.read:
         if k < len(done):
             done[k] = READ[name](done[k])
@@ -116,9 +118,24 @@ def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list
             continue
         if form.renamed.get(name, name) in PARAMETERS and _is_taken(x):
             others = (*args, *kwargs.values())
-            named, found = {**named, name: plain_parameter(x, others)}, True
+            named, found = {**named, name: _taken(name, x, others)}, True
     return done, named, found
 
+
+def _taken(name: str, x: Any, others: Sequence[Any]) -> Any:
+    """A parameter as a plain value, or traced where it needn't be plain and another call has
+    passed another one."""
+    if not name or not isinstance(x, Tracer) or x.ndim or x.dtype.kind not in "iu":
+        return plain_parameter(x, others)
+    what = f"the parameter {name!r}"
+    if name in _FOLLOWED and has_varied(what):
+        return x
+    value = x._guarded_int(what)
+    return value if x._weak else x.dtype.type(value)  # of the type that it has untraced
+
+
+# Parameters that the front end's functions take traced, too
+_FOLLOWED = ("shift", "decimals")
 
 # ---- spellings
 
@@ -209,11 +226,11 @@ def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
     return value if x._weak else x.dtype.type(value)  # of the type that it has untraced
 
 
-def whole(x: Any) -> Any:
+def whole(x: Any, what: str = FOR_C) -> Any:
     """The guarded plain value of a traced integer or boolean scalar; None for all else."""
     if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind not in "iub":
         return None
-    value = x._guarded("a number that is a key, or goes to code in C")
+    value = x._guarded(what)
     kind: Any = x.__class__ if x._weak else x.dtype.type  # of the type that it has untraced
     return kind(value)
 
@@ -223,7 +240,7 @@ def key(x: Any) -> Any:
     where the function needs it as a key."""
     if isinstance(x, Tracer) and x._is_scalar() and x.dtype.kind == "f":
         return plain_key(x)
-    return whole(x)
+    return whole(x, "a number that is looked up")
 
 
 def plain_number(by: str, x: Any) -> Any:

@@ -27,6 +27,7 @@ from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.operands.parameters import whole
 from tapegrad.tracing.memory.created import is_made
 from tapegrad.tracing.operators import complexes
+from tapegrad.tracing.operators.deciding import TO_FLOAT, has_varied
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record
 
@@ -37,11 +38,13 @@ def _is_traced(x: Any) -> bool:
 
 def is_followed(xs: Sequence[Any]) -> bool:
     """Whether a traced value is among arguments, except those computed from integers alone: these
-    are guarded, and computations on them are plain."""
+    are guarded, and computations on them are plain until a later call finds other integers."""
     traced = [x for x in xs if _is_traced(x)]
     if not traced or innermost(traced).repeats:
         return bool(traced)
-    return not all(is_of_integers(x._trace, x._read()[0]) for x in traced)
+    if not all(is_of_integers(x._trace, x._read()[0]) for x in traced):
+        return True
+    return has_varied(TO_FLOAT)
 
 
 def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:

@@ -34,7 +34,7 @@ from tapegrad.tracing.recording.chains import show, views_of
 from tapegrad.tracing.recording.layout import laid_out_like, lay_out
 from tapegrad.tracing.recording.trace import Trace, current_trace
 from tapegrad.tracing.tracers.subclass_tracers import bare
-from tapegrad.tracing.tracers.tracer import ArrayTracer, stand_in
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
 
 def ints(x: Any) -> tuple[int, ...]:
@@ -263,12 +263,18 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
 
 @stands_for(np, of_complex=True)
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """np.roll."""
+    """np.roll. A traced shift makes indices of the entries."""
+    x = as_tracer(x, shift)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     if not x.ndim:
         np.roll(np.zeros(()), shift, axis)  # NumPy's own error
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
+    if isinstance(shift, Tracer):
+        for a in axes:  # the same shift along each
+            index = np.mod(np.subtract(np.arange(x.shape[a]), shift), max(x.shape[a], 1))
+            x = x[(slice(None),) * a + (index,)]
+        return x
     given = x
     steps = [int(by) for by in (shift if np.ndim(shift) else (shift,))]  # NumPy accepts floats, too
     for a, by in zip(*np.broadcast_arrays(axes, steps), strict=True):
