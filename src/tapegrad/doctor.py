@@ -48,7 +48,11 @@ def _versions() -> Finding:
 
 
 def _python() -> Finding:
-    return Finding("", f"{platform.python_version()} at {sys.executable}, {platform.platform()}")
+    from tapegrad.observe.program.watching import can_watch
+
+    blind = "" if can_watch() else "; runs can't be observed here, so each call is traced anew"
+    where = f"{sys.executable}, {platform.platform()}{blind}"
+    return Finding("", f"{platform.python_version()} at {where}", bool(blind))
 
 
 def _machine() -> Finding:

@@ -44,6 +44,16 @@ def test_what_raises_is_a_finding(monkeypatch):
     assert not found["self-test"].is_wrong
 
 
+def test_a_python_whose_runs_are_not_observed_is_told(monkeypatch):
+    """As one is that is newer than those whose frames are known."""
+    from tapegrad.observe.program import watching
+
+    assert not doctor._python().is_wrong
+    monkeypatch.setattr(watching, "can_watch", lambda: False)
+    found = doctor._python()
+    assert found.is_wrong and "traced anew" in found.text
+
+
 def test_wrong_gradients_are_told(monkeypatch):
     monkeypatch.setattr(doctor, "_slope", lambda x: x)
     assert doctor._self_test().is_wrong
