@@ -162,7 +162,7 @@ def test_a_function_that_stands_alone(name, tmp_path):
     f, args = PROGRAMS[name]
     made = simplegrad(f, *args)
     assert "parallel(" in made.source
-    made.save(tmp_path / "created.py")
+    made.save(tmp_path / "made.py")
     np.savez(tmp_path / "args.npz", x=args[0], w=args[1])
     program = (
         f"import numpy as np, made; a = np.load('args.npz'); r = made.grad_{f.__name__}(a['x'], "
