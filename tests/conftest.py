@@ -155,7 +155,7 @@ def in_background(monkeypatch):
     """Programs are compiled while nothing waits for them."""
     from tapegrad.compiler import client, in_process
 
-    monkeypatch.setattr(client.client, "inside", in_process.Inside())
+    monkeypatch.setattr(client.client, "inside", in_process.InProcess())
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 from tapegrad.compiler.client import client
-from tapegrad.compiler.in_process import Inside
+from tapegrad.compiler.in_process import InProcess
 
 
-class Patient(Inside):
+class Patient(InProcess):
     """Its thread starts once a call waits for a program. Few tests wait for the machine code that
     two calls of a derivative are worth elsewhere."""
 
@@ -32,7 +32,7 @@ class Patient(Inside):
         if self.thread:
             self.thread.join(300)
         for number, job in self.unasked:
-            job.lost = True
+            job.use_once = True
             self.jobs.pop(number, None)
             client.by_name.pop(job.kept_as, None)
         self.unasked.clear()

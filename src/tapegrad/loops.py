@@ -106,9 +106,9 @@ def range(*numbers: Any) -> Any:
     found = builtins.range(*numbers)
     if current_trace() is None:
         return found
-    from tapegrad.tracing.statements.for_statement import Counted
+    from tapegrad.tracing.statements.for_statement import LoopRange
 
-    return Counted(found)
+    return LoopRange(found)
 
 
 @short_traceback

@@ -241,7 +241,7 @@ def gradient(
 
 def within(tape: Tape, most: int, mode: str) -> Tape:
     """A finished tape of a gradient that needs at most `most` bytes at a time, beside arguments and
-    results, if it is compiled in this `mode`. Raises `Least` if there is none."""
+    results, if it is compiled in this `mode`. Raises `MemoryNeeded` if there is none."""
     from tapegrad.differentiate.budget import within as keep_within
 
     def taken(mode: str, tape: Tape) -> int:

@@ -144,7 +144,7 @@ class Root(Named):
 
     def _recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from tapegrad.scipy.callbacks import Callback, values_of
-        from tapegrad.scipy.solver_calls import Outside
+        from tapegrad.scipy.solver_calls import SolverCall
 
         leaves, structure = flatten((args, kwargs))
         at = [k for k, x in enumerate(leaves) if isinstance(x, Value) or _is_numbers(x)]
@@ -164,7 +164,7 @@ class Root(Named):
                 f"{at_line()}, and what it finds has {x.flat.size}. There has to be one equation "
                 "for each unknown"
             )
-        outside = Outside(self.label, solver, [callback], lead)
+        outside = SolverCall(self.label, solver, [callback], lead)
         if not (callback.is_traced or any(isinstance(y, Value) for y in lead)):
             return self._told(x, x.flat, x.aux)
         rule = outside.rule(lambda equations, v: equations.value(0, v), solve=self._flat_solve(x))

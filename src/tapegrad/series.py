@@ -229,7 +229,7 @@ class _GaussNewton:
             )
         if self.loss is not None:
             if inspect.ismethod(self.loss) and (observer := following.observer) is not None:
-                observer.reads.lost(self.loss.__qualname__)  # the object isn't passed
+                observer.reads.use_once(self.loss.__qualname__)  # the object isn't passed
             moved = hvp(self.loss)(value, moved)
         found = pullback(moved)
         product = found if several else found[0]

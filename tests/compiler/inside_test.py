@@ -41,7 +41,7 @@ def test_a_thread_that_has_found_no_more_is_still_alive(echo, monkeypatch):
 
     kinds = SimpleNamespace(Thread=Lingering)
     monkeypatch.setattr(in_process, "threading", kinds)
-    compiler = in_process.Inside()
+    compiler = in_process.InProcess()
     compiler.begin(1, "one")
     assert left.wait(20)
     compiler.begin(2, "two")
@@ -53,7 +53,7 @@ def test_a_thread_that_has_found_no_more_is_still_alive(echo, monkeypatch):
 
 def test_programs_one_after_the_other(echo):
     """Each comes while the thread may be about to end."""
-    compiler = in_process.Inside()
+    compiler = in_process.InProcess()
     for number in range(300):
         compiler.begin(number, "program")
         if number % 3 == 0:

@@ -505,9 +505,9 @@ def test_arrays_that_are_others_in_each_round_are_looked_at_a_few_times():
     ws = [np.full((16, 16), 0.1 * k) for k in range(count)]
     trace_function(Request(layers, (ws, np.ones((8, 16))), {}).check("trace"), None, number)
     found = repetition.Repetition(raw[0], {})
-    before = found.effort.left
+    before = found.budget.left
     assert not list(found.runs())
-    assert before - found.effort.left < 8 * count  # it was 280 times as many
+    assert before - found.budget.left < 8 * count  # it was 280 times as many
 
 
 def test_rounds_that_differ_are_hardly_held_against_each_other(monkeypatch):

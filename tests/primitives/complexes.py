@@ -67,7 +67,7 @@ SCALAR: dict[str, Callable[..., Any]] = {
     "arctanh": cmath.atanh,
     "stop_gradient": lambda z: z,
     "copy": lambda z: z,
-    "again": lambda z, w: w,
+    "recompute_after": lambda z, w: w,
     "conj": lambda z: z.conjugate(),
 }
 TESTS: dict[str, Callable[..., Any]] = {

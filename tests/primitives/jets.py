@@ -257,7 +257,7 @@ def played(tape: Tape, given: Sequence[Any]) -> list[Any]:
 ADDED = np.frompyfunc(lambda x, y: chain(closed("add"), [x, y]), 2, 1)
 
 
-SAME = {"astype", "copy", "positive", "stated", "again"}  # the value is the first operand
+SAME = {"astype", "copy", "positive", "stated", "recompute_after"}  # the value is the first operand
 
 
 def lifted(x: Any) -> Any:

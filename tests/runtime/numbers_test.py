@@ -9,7 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.backends.numpy import rounds
-from tapegrad.backends.numpy.lives import reads, standing_zeros
+from tapegrad.backends.numpy.lives import nan_masks, reads
 from tapegrad.backends.numpy.play import Script, run, straight
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
@@ -135,7 +135,7 @@ def test_zeros_of_small_arrays_stand():
     (power,) = builder.call(mul, [y, y])
     (test,) = builder.call(equal, [ct, ZERO])
     tape = builder.finish([masked(builder, test, product), masked(builder, test, power), product])
-    assert list(standing_zeros(tape, reads(tape)).values()).count(None) == 5
+    assert list(nan_masks(tape, reads(tape)).values()).count(None) == 5
     ct, x = np.array([0.0, -0.0, 2.0, np.nan]), np.array([np.inf, 1.0, np.nan, 0.0])
     for y in (ct, x, np.ones(4), np.array([np.nan, 1e200, -np.inf, 0.0])):
         same(tape, [ct, x, y])
@@ -145,7 +145,7 @@ def test_zeros_of_small_arrays_stand():
     (ct,) = builder.call(SetItem((2,)), [x, ZERO])
     found = masked(builder, *builder.call(equal, [ct, ZERO]), *builder.call(mul, [y, y]))
     tape = builder.finish([*builder.call(SetItem((1,)), [ct, Literal(np.float64(3.0))]), found])
-    assert standing_zeros(tape, reads(tape)) == {}
+    assert nan_masks(tape, reads(tape)) == {}
     same(tape, [np.zeros(4), np.full(4, np.nan)])
 
 

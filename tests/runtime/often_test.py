@@ -17,7 +17,7 @@ from tapegrad.core.request import Request
 from tapegrad.pipeline import trace
 from tapegrad.runtime import variant
 from tapegrad.runtime.entry import flat_function
-from tapegrad.runtime.hot import CALLS_BETWEEN_LOOKS, Often, guarded
+from tapegrad.runtime.hot import CALLS_BETWEEN_LOOKS, HotTape, guarded
 
 
 def test_what_is_called_often_is_compiled():
@@ -26,7 +26,7 @@ def test_what_is_called_often_is_compiled():
     def f(x, a):
         return np.sin(x) * a + x[0], x, a * a
 
-    often = Often(trace(Request(f, (np.ones(3), 2.0))).bound_tape(), "f")
+    often = HotTape(trace(Request(f, (np.ones(3), 2.0))).bound_tape(), "f")
     often.tier.mode = "always"  # so it is waited for
     call = often.on([0.5])
     for k in range(CALLS_BETWEEN_LOOKS + 3):
@@ -40,7 +40,9 @@ def test_what_is_called_often_is_compiled():
 
 def test_a_guard_that_fails_is_said_of_what_is_called_often():
     """Played and compiled."""
-    often = Often(trace(Request(lambda x, a: np.log(x) * a if x > 0 else x, (2.0, 3.0))).tape, "f")
+    often = HotTape(
+        trace(Request(lambda x, a: np.log(x) * a if x > 0 else x, (2.0, 3.0))).tape, "f"
+    )
     often.tier.mode = "always"
     call = often.on([2.0])
     for _ in range(2 * CALLS_BETWEEN_LOOKS):

@@ -497,13 +497,13 @@ def test_the_nodes_of_an_integral_are_found_by_one_evaluation(monkeypatch):
 
 def test_what_is_made_of_integrands_that_are_alike_is_made_once(monkeypatch):
     made = []
-    start = callbacks.Many.__init__
+    start = callbacks.BatchedCallback.__init__
 
     def counted(self, *given):
         made.append(given)
         start(self, *given)
 
-    monkeypatch.setattr(callbacks.Many, "__init__", counted)
+    monkeypatch.setattr(callbacks.BatchedCallback, "__init__", counted)
 
     def f(p):
         ends = (0.5, 1.0, 1.5, 2.0)

@@ -47,7 +47,7 @@ from tapegrad.ir.tape import Tape
 if TYPE_CHECKING:
     import _socket
 
-    from tapegrad.compiler.in_process import Inside
+    from tapegrad.compiler.in_process import InProcess
 
 STARTING = 300.0  # seconds until a new worker must send something: disks may be slow
 SILENCE = 30.0  # seconds without a beat after which a busy worker counts as hung
@@ -210,7 +210,7 @@ class Client:
         self.lock = threading.RLock()
         self.busy = False
         self.worker: Worker | None = None
-        self.inside: Inside | None = None
+        self.inside: InProcess | None = None
         self.failed = 0  # successive workers that ended without an answer
         self.numbers = 0
         self.unsent: deque[Job] = deque()
@@ -313,12 +313,12 @@ class Client:
                 self.failed = ATTEMPTS
         self._inside()
 
-    def _inside(self) -> Inside:
+    def _inside(self) -> InProcess:
         if self.inside is None:
             load(COMPILER)
-            from tapegrad.compiler.in_process import Inside
+            from tapegrad.compiler.in_process import InProcess
 
-            self.inside = Inside()
+            self.inside = InProcess()
         return self.inside
 
     def _exchange(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.source.driver import Driver, Executable, Variable
-from tapegrad.compiler.packed import Elsewhere, dumped, loaded
+from tapegrad.compiler.packed import RemoteFunction, dumped, loaded
 from tapegrad.core.values import dtype_called
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import ForeignCall
@@ -58,7 +58,7 @@ def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
 
 
 def _here(primitive: Primitive, opaque: Sequence[ForeignCall]) -> Primitive:
-    if isinstance(primitive, ForeignCall) and isinstance(primitive.function, Elsewhere):
+    if isinstance(primitive, ForeignCall) and isinstance(primitive.function, RemoteFunction):
         return opaque[primitive.function.number]
     return primitive
 

@@ -39,7 +39,7 @@ _at_work = 0  # number of threads that are compiling
 _spoilt = False  # whether this is a child forked during a compilation
 
 
-class Inside:
+class InProcess:
     """Compiles programs in this process, one after the other."""
 
     def __init__(self) -> None:

@@ -158,7 +158,7 @@ def _unpacked(packed: Packed) -> Tape:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class RemoteFunction:
     """A stub for user function number `number`, which stays in the process that traced it."""
 
     number: int
@@ -177,8 +177,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, x: Any) -> Any:
         if type(x) is Tape:
             return Packed.unpack, (pack(x),)
-        if type(x) is ForeignCall and not isinstance(x.function, Elsewhere):
-            here = Elsewhere(self.opaque.index(x))
+        if type(x) is ForeignCall and not isinstance(x.function, RemoteFunction):
+            here = RemoteFunction(self.opaque.index(x))
             effect = True if x.checks else None
             stub = replace(x, function=here, backward=None, forward=None, effect=effect)
             return _same, (stub,)
@@ -190,7 +190,8 @@ def _same(x: Any) -> Any:
 
 
 def opaque_of(primitives: Sequence[Primitive]) -> list[ForeignCall]:
-    """The users' functions among these primitives. An `Elsewhere` has the position in this list."""
+    """The users' functions among these primitives. A `RemoteFunction` has the position in this
+    list."""
     return [p for p in primitives if isinstance(p, ForeignCall)]
 
 

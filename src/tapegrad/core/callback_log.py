@@ -18,7 +18,7 @@ from tapegrad.core.handlers import users
 MAX_TOLD = 1000  # what a trace has come past, of which it tells where it fails
 
 
-class Told:
+class CallbackLog:
     """How much one call has told, how far this attempt has come, and what a trace has recorded."""
 
     def __init__(self) -> None:
@@ -39,21 +39,21 @@ class Told:
 
 class _Calls(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Told] = []
+        self.stack: list[CallbackLog] = []
 
 
 _calls = _Calls()
 
 
-def current() -> Told:
+def current() -> CallbackLog:
     """That of the call that is under way in this thread; where there is none, a new one."""
-    return _calls.stack[-1] if _calls.stack else Told()
+    return _calls.stack[-1] if _calls.stack else CallbackLog()
 
 
 @contextmanager
 def each_once() -> Iterator[None]:
     """One call of the user's, which may take several attempts."""
-    _calls.stack.append(Told())
+    _calls.stack.append(CallbackLog())
     try:
         yield
     finally:

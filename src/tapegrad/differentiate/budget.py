@@ -33,7 +33,7 @@ from tapegrad.ir.tape import Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.control import quietly
 from tapegrad.primitives.kinds import Contraction, Repeated
-from tapegrad.primitives.named import again
+from tapegrad.primitives.named import recompute_after
 from tapegrad.primitives.views import GetItem
 
 STEPS = 8  # prices that are tried
@@ -44,7 +44,7 @@ AGAIN = "cotangent: "  # the start of the reasons of recomputed calls
 Measure = Callable[[Tape], int]  # the peak of memory of a tape, in bytes
 
 
-class Least(Exception):
+class MemoryNeeded(Exception):
     """No choice fits: `nbytes` is the least memory that was found."""
 
     def __init__(self, nbytes: int) -> None:
@@ -53,7 +53,7 @@ class Least(Exception):
 
 def within(tape: Tape, most: int, rough: Measure, taken: Measure) -> Tape:
     """The tape of a gradient that takes at most `most` bytes, as measured by `taken`. Raises
-    `Least` if none is found. `rough` is a faster measure that selects the choices to measure
+    `MemoryNeeded` if none is found. `rough` is a faster measure that selects the choices to measure
     exactly."""
     least = taken(tape)
     if least <= most:
@@ -69,7 +69,7 @@ def within(tape: Tape, most: int, rough: Measure, taken: Measure) -> Tape:
             fuller = halves.keeping(halves.filled(kept, most - nbytes))
             return fuller if taken(fuller) <= most else found
         least = min(least, nbytes)
-    raise Least(least)
+    raise MemoryNeeded(least)
 
 
 def _nbytes(kept: Collection[Var]) -> int:
@@ -300,7 +300,7 @@ class _Rewrite:
             why = f"{AGAIN}{x} again"
             if isinstance(after, Var) and after.shape not in ((), x.aval.shape):
                 (after,) = self.builder.call(GetItem((0,) * len(after.shape)), [after], None, why)
-            (self.barred[key],) = self.builder.call(again, [after, x], None, why)
+            (self.barred[key],) = self.builder.call(recompute_after, [after, x], None, why)
         return [*operands[:k], self.barred[key], *operands[k + 1 :]]
 
 

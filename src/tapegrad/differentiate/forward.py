@@ -23,7 +23,7 @@ from tapegrad.primitives.base import Node, Writer, total
 from tapegrad.primitives.control import without_effects
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Sided, leaning
-from tapegrad.primitives.spectral import Turning
+from tapegrad.primitives.spectral import Decomposition
 from tapegrad.primitives.transposing import pushed_by
 from tapegrad.primitives.views import BroadcastTo
 
@@ -96,7 +96,7 @@ def _push(
     out = outs[0] if single else tuple(outs)
 
     def rule(ts: Any, directions: Any) -> Sequence[Any]:
-        if isinstance(primitive, Turning):
+        if isinstance(primitive, Decomposition):
             read = [_is_read(rewriter.tape, var) for var in call.outs]
             found = primitive.tangents(read, directions or (), ts, out, *xs)
         elif directions is None:

@@ -25,7 +25,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Writer
 from tapegrad.primitives.control import quietly
-from tapegrad.primitives.kinds import Repeated, Taking, Unset, View
+from tapegrad.primitives.kinds import ReadPart, Repeated, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
@@ -133,7 +133,7 @@ class Residuals:
                     self._keep(leaf)
                 return
         y, views, best = x, {x}, x  # keep the operand of a view or a lookup, if it is smaller
-        while isinstance((call := self.made.get(y)) and call.primitive, (View, Taking)):
+        while isinstance((call := self.made.get(y)) and call.primitive, (View, ReadPart)):
             y, *steps = call.operands  # type: ignore[union-attr,assignment]
             if not isinstance(y, Var) or not all(map(self._at_hand, steps)):
                 break
@@ -170,7 +170,7 @@ class Residuals:
         if primitive.memory.updates:
             array = self.made.get(call.operands[0])  # type: ignore[arg-type]
             return array is not None and isinstance(array.primitive, Unset)
-        return isinstance(primitive, (View, Unset, Taking)) or (
+        return isinstance(primitive, (View, Unset, ReadPart)) or (
             isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
         )
 

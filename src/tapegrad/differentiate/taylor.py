@@ -37,7 +37,7 @@ from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.kinks import Sided, unless
 from tapegrad.primitives.norms import Norm
 from tapegrad.primitives.reductions import Any_
-from tapegrad.primitives.spectral import Turning
+from tapegrad.primitives.spectral import Decomposition
 from tapegrad.primitives.views import BroadcastTo
 
 
@@ -368,7 +368,7 @@ class _Results:
     def _has_sides(self) -> bool:
         """Whether the call has a kink and is linear on each side of it."""
         primitive, operands = self._primitive, [x.start.operand for x in self._xs]
-        if primitive.kink(operands) is None or isinstance(primitive, Turning):
+        if primitive.kink(operands) is None or isinstance(primitive, Decomposition):
             return False
         if isinstance(primitive, Sided):
             if not any(self._moves[: primitive.points]):

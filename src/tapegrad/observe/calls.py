@@ -32,7 +32,7 @@ from tapegrad.observe.activations.generators import (
     taken_by_a_derivative,
 )
 from tapegrad.observe.activations.later_values import may_show, parts_of, read_back
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.followed_calls import go_on, root_called
 from tapegrad.observe.guards.locations import ABSENT, put_by, written
@@ -40,8 +40,8 @@ from tapegrad.observe.guards.queried import (
     CALLED_OUTSIDE,
     OF_STREAMS,
     advice_about,
-    asked,
     is_date,
+    queried,
     reads_own,
     sets_options,
 )
@@ -58,9 +58,9 @@ from tapegrad.observe.objects.purity import (
     MAPPINGS,
     PLAIN_TYPES,
     is_file,
-    is_harmless,
     is_numpys_module,
     is_own,
+    is_pure,
     is_pythons_class,
     is_schema,
     is_self_contained,
@@ -75,7 +75,7 @@ from tapegrad.observe.reflection import ATTRIBUTE_METHODS, SPECIAL, in_context, 
 from tapegrad.primitives.base import Value
 
 
-def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def called(o: RunRecord, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """Record that `f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
     if kind not in (types.FunctionType, np.ufunc, DISPATCHER):
@@ -87,7 +87,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return o.taken([*given, *kwargs.values()])
     if kind in (DISPATCHER, np.ufunc):
         if _harmless.get(id(f)) is not f:
-            if is_harmless(f):
+            if is_pure(f):
                 _note_harmless(f)
             elif kind is np.ufunc:
                 _of_function(o, f)
@@ -104,10 +104,10 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if _harmless.get(id(f)) is not f:
             if not is_own(f.__code__):
                 if is_silent(f.__code__):
-                    return asked(o, f, args, kwargs, name_of(f), None) or _told(o, f)
+                    return queried(o, f, args, kwargs, name_of(f), None) or _told(o, f)
                 note = opaque(o, f, args, kwargs)
                 return None if note is FOLLOWED else note
-            if f.__code__.co_filename.startswith(TAPEGRAD) or is_harmless(f):
+            if f.__code__.co_filename.startswith(TAPEGRAD) or is_pure(f):
                 _note_harmless(f)
             else:
                 return _unknown(o, f, args, kwargs)
@@ -183,12 +183,12 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     if args and (is_own_file or is_self_contained(type(args[0]))) and kind in (*BOUND, *_UNBOUND):
         reads = own_attribute(f, "__name__", "") not in ("write", "flush", "close")
         if reads and (id(args[0]) in o.streams or may_show(args[:1])):
-            o.reads.lost("what is shown", OF_STREAMS)
+            o.reads.use_once("what is shown", OF_STREAMS)
         sets_options(o, f)  # decimal.localcontext(context)
         if o.reads.place(args[0]) is not None:
-            o.reads.lost(o.reads.places[id(args[0])].word)
+            o.reads.use_once(o.reads.places[id(args[0])].word)
         return o.taken([*args[1:], *kwargs.values()])
-    if not is_harmless(f):
+    if not is_pure(f):
         writes = own_attribute(f, "__name__", "") in ("write", "flush")
         if args and writes and any(args[0] is x for x in (sys.stdout, sys.stderr)):
             return o.taken(args[1:])  # as `print`
@@ -208,11 +208,11 @@ def _is_users_method(f: Any) -> bool:
     return is_bound and is_pythons_class(type(f.__self__))
 
 
-def _of_function(o: Notes, f: np.ufunc) -> None:
+def _of_function(o: RunRecord, f: np.ufunc) -> None:
     """Record the function that a ufunc of `np.frompyfunc` calls."""
     for held in gc.get_referents(f):
         if callable(held) and type(held) is not types.FunctionType:
-            o.reads.lost(name_of(f))  # in C: not followed
+            o.reads.use_once(name_of(f))  # in C: not followed
         elif callable(held) and o.reads.place(f) is not None and o.reads.place(held) is None:
             o.reads.constant(held, name_of(held))
 
@@ -221,7 +221,7 @@ def _of_function(o: Notes, f: np.ufunc) -> None:
 _WHO_CALLS = (sys._getframe, getattr(sys, "_getframemodulename", sys._getframe))
 
 
-def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _unknown(o: RunRecord, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """Record a function that may read anything. One that only reports state is called again at a
     later call."""
     if f in _WHO_CALLS and o.running is not None and not o.running.users:
@@ -233,13 +233,13 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
         read_back(o)
     if reads_own(o, f, args) or sets_options(o, f):
         return o.taken([*args, *kwargs.values()])
-    note = asked(o, f, args, kwargs, name_of(f), frame)
+    note = queried(o, f, args, kwargs, name_of(f), frame)
     if note is None:
-        o.reads.lost(name_of(f), advice_about(f))
+        o.reads.use_once(name_of(f), advice_about(f))
     return note
 
 
-def _namer(o: Notes) -> str:
+def _namer(o: RunRecord) -> str:
     """The file of the caller of `uuid`, if the running frame is that module's; else an empty
     text."""
     frame = None if o.running is None else o.running.frame
@@ -278,7 +278,7 @@ _READERS_OF_ATTRIBUTES = (
 )
 
 
-def _told(o: Notes, f: Any) -> Then:
+def _told(o: RunRecord, f: Any) -> Then:
     """Record a function that only reports something, or loads code: its result is state of the
     program."""
 
@@ -289,7 +289,7 @@ def _told(o: Notes, f: Any) -> Then:
         elif module_of(type(result)) == "logging":
             o.reads.place(result) or o.reads.constant(result, name_of(f))
         elif result is not None:
-            o.reads.lost(name_of(f))
+            o.reads.use_once(name_of(f))
 
     return then
 
@@ -297,12 +297,12 @@ def _told(o: Notes, f: Any) -> Then:
 # ---- callables that call others
 
 
-def _partial(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _partial(o: RunRecord, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     o.partial(f)
     return called(o, f.func, [*f.args, *args], {**f.keywords, **kwargs})
 
 
-def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _instance(o: RunRecord, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     if issubclass(kind, str):
         o.printed(args)
     if is_pythons_class(kind) and not is_numpys_module(module_of(kind)):
@@ -324,10 +324,10 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
         check_range(o, kind, args[0])
     now = kind is np.datetime64 and any(x in ("now", "today") for x in args)
-    is_known = is_harmless(kind) or kind is randomness.python_random()  # its seed is recorded
+    is_known = is_pure(kind) or kind is randomness.python_random()  # its seed is recorded
     is_known = is_known or module_of(kind).startswith("tapegrad.")  # it holds its arguments
     if not is_known or now:
-        o.reads.lost(name_of(kind), advice_about(kind, ""))
+        o.reads.use_once(name_of(kind), advice_about(kind, ""))
         return None
     given = [*args, *kwargs.values()]
     return o.taken(o.gone_through(given) if kind in _GOING_THROUGH else given)
@@ -339,7 +339,7 @@ _LOOKS = "iter copy items keys values __iter__ __reversed__ pop popleft clear re
 _SHALLOW = frozenset(_LOOKS.split())
 
 
-def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
+def _result_of(o: RunRecord, f: Any, text: str, word: str) -> Then:
     """Record a call whose result, an object of the program's, is the same at each call."""
 
     def then(result: Any) -> None:
@@ -349,7 +349,7 @@ def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
     return then
 
 
-def _remembered(o: Notes, f: Any, x: Any) -> None:
+def _remembered(o: RunRecord, f: Any, x: Any) -> None:
     """Record the result of a `functools.lru_cache` function: it may come from the cache, and is the
     same as long as it is kept there."""
     note_cache(o.reads, f, name_of(f), x)
@@ -364,7 +364,7 @@ _TEXTS = {
 }
 
 
-def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _method(o: RunRecord, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """Record a call of a harmless function written in C."""
     name = own_attribute(f, "__name__", "")
     if name in ATTRIBUTE_METHODS and args and isinstance(f, (*BOUND, *_UNBOUND)):
@@ -375,7 +375,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
         o.lookups.attribute(args[1], args[0].__name__)
         return None
     if name == "acquire" and (len(args) > 1 or kwargs) and o.reads.place(args[0]) is not None:
-        o.reads.lost(o.reads.places[id(args[0])].word)  # whether the lock is free is read
+        o.reads.use_once(o.reads.places[id(args[0])].word)  # whether the lock is free is read
     if name in _TEXTS:
         o.printed(args)
     if f is warnings.warn:
@@ -404,11 +404,11 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if args and name in ("__getitem__", "item") and type(args[0]) in CONTAINERS and len(args) == 2:
         return o.item(args[0], args[1])
     if args and name == "__next__" and o.reads.place(args[0]) is not None:
-        o.reads.lost(o.reads.places[id(args[0])].word)
+        o.reads.use_once(o.reads.places[id(args[0])].word)
         return None
     texts = name in ("format", "format_map") and args and isinstance(args[0], str)
     if texts and not all(INERT[type(x)] for x in (*args[1:], *kwargs.values())):
-        o.reads.lost("str.format")  # it may read attributes
+        o.reads.use_once("str.format")  # it may read attributes
     # Adding values at an end doesn't read the values that are there.
     kind: Any = kind_of_items(args[0]) if args else None
     puts = put_by(name, args)
@@ -421,7 +421,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if args and is_schema(kind):
         model = o.reads.place(args[1]) if name == "validate_assignment" else None
         if model is not None:
-            o.reads.lost(model.word, CALLED_OUTSIDE)
+            o.reads.use_once(model.word, CALLED_OUTSIDE)
         o.in_schema = True  # its own functions are always the same
         return both(o.taken(given, whole=True), lambda result: setattr(o, "in_schema", False))
     moves = name in _SHALLOW and _are_calm(given[1:], {})
@@ -439,7 +439,9 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     return note
 
 
-def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any] | None:
+def _set_by(
+    o: RunRecord, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Any] | None:
     """The keys that a call of a dict's method sets. None if the method reads anything else."""
     if name in ("update", "__ior__") and type(args[0]) is not collections.Counter:
         if all(type(x) is dict for x in args[1:2]) and len(args) < 3:
@@ -453,7 +455,7 @@ def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return None
 
 
-def _reader(o: Notes, f: Any, args: Sequence[Any]) -> Then | None:
+def _reader(o: RunRecord, f: Any, args: Sequence[Any]) -> Then | None:
     """Record attrgetter, itemgetter or methodcaller: the names that they look up are their
     arguments."""
     _, how = f.__reduce__()

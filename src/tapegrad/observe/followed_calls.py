@@ -7,13 +7,13 @@ import functools
 import types
 from typing import Any
 
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.objects.naming import attribute
 from tapegrad.observe.objects.purity import PLAIN_TYPES, is_pythons_class, module_of
 from tapegrad.observe.program.source import TAPEGRAD
 
 
-def root_called(o: Notes, f: Any) -> None:
+def root_called(o: RunRecord, f: Any) -> None:
     """Record the call of the traced function: the objects that the call goes through are read."""
     if isinstance(f, functools.partial):
         o.partial(f)
@@ -32,7 +32,7 @@ def root_called(o: Notes, f: Any) -> None:
         o.lookups.attribute(f, "__call__")
 
 
-def go_on(o: Notes, f: Any) -> None:
+def go_on(o: RunRecord, f: Any) -> None:
     """Record the functions that a derivative, a user's primitive or a bound one calls."""
     place, own = o.reads.place(f), vars(f) if hasattr(f, "__dict__") else {}
     for name in ("root", "function", "joint", "_function", "_instance", "rules", "rate"):
@@ -51,7 +51,7 @@ def go_on(o: Notes, f: Any) -> None:
                 _held(o, rule, "a rule")
 
 
-def _go_into(o: Notes, f: types.FunctionType) -> None:
+def _go_into(o: RunRecord, f: types.FunctionType) -> None:
     """Record the functions that a closure of tapegrad's own calls, as `checkpoint(f)` does: no
     instruction that reads them is seen. Other reads are seen where the closure's code is
     followed."""
@@ -64,7 +64,7 @@ def _go_into(o: Notes, f: types.FunctionType) -> None:
             _held(o, x, name)
 
 
-def _held(o: Notes, x: Any, word: str) -> None:
+def _held(o: RunRecord, x: Any, word: str) -> None:
     o.reads.constant(x, word)
     if type(x) is types.MethodType:
         o.reads.constant(x.__self__, word)

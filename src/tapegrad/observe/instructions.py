@@ -95,7 +95,7 @@ def load_super_attribute(a: Activation, asked: tuple[str, bool]) -> None:
     name, is_told = asked
     f, cls, x = a.top(2), a.top(1), a.top()
     if f is not super or not isinstance(cls, type):
-        a.o.reads.lost("super")
+        a.o.reads.use_once("super")
         return
     cls = put_class(a, 1, cls, x) if is_told else put_super(operand_at(a.stack, 2), cls, x)
     a.o.kind(x)
@@ -273,7 +273,7 @@ def step_iterator(a: Activation, depth: int) -> None:
         a.o.kind(x)
     elif place is not None:
         a.o.undoing.goes_on(a.o.reads, x)
-        a.o.reads.lost(place.word)
+        a.o.reads.use_once(place.word)
     elif a.loops:
         rest(a, a.frame.f_lasti >> 1)
 
@@ -413,4 +413,4 @@ def match_class(a: Activation, _: Any) -> None:
 
 
 def unknown(a: Activation, name: str) -> None:
-    a.o.reads.lost(f"the instruction {name}")
+    a.o.reads.use_once(f"the instruction {name}")

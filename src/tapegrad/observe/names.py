@@ -107,7 +107,7 @@ def import_name(a: Activation, name: str) -> Then:
     def then(module: Any) -> None:
         if module is MISSING:
             if a.users:  # a library may do without the module
-                a.o.reads.lost(f"import {name}")
+                a.o.reads.use_once(f"import {name}")
             return
         known = [n for n in (getattr(module, "__name__", ""), name) if sys.modules.get(n) is module]
         a.o.loaded(known[0] if known else "", module)

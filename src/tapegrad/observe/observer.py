@@ -25,7 +25,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard, Source
 from tapegrad.observe import garbage
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.answers.swapping import Names
 from tapegrad.observe.followed_calls import root_called
@@ -94,7 +94,7 @@ def _passing(frame: FrameType, event: str, arg: Any) -> Any:
     return _passing
 
 
-class Observer(Notes):
+class Observer(RunRecord):
     """Follows the code that runs inside its context in this thread, and records what it reads."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Observer(Notes):
         self.identities.finish()
         check_done(self)
         for variable in +self.in_context:  # a context variable that stays set
-            self.reads.lost(variable.name)
+            self.reads.use_once(variable.name)
         self.refused = self.refused or self.reads.used_and_written(self.label)
         if self.refused is not None:
             self.put_back()
@@ -202,7 +202,7 @@ class Observer(Notes):
         else:
             return self._followed(frame)
         if randomness.asks_system(frame):
-            self.reads.lost("a random generator that is made without a seed")
+            self.reads.use_once("a random generator that is made without a seed")
         frame.f_trace_lines = False
         return mark
 
@@ -314,7 +314,7 @@ class Observer(Notes):
                 by_own = self.in_schema or (back is not None and _kind_of(back) is _OWN)
                 made = is_installed(file_of_function(function))  # from a text, by a package
                 if self.is_users(frame) and not (by_own or made):
-                    self.reads.lost(name_of(function))
+                    self.reads.use_once(name_of(function))
                     return
             place = self.reads.place(function) or self.reads.constant(function, name_of(function))
         users = self.is_users(frame)
@@ -396,7 +396,7 @@ class observed:
                 following.unwatched, self._names = True, Names()
                 self._names.__enter__()
             if here is not None:
-                here.reads.lost("what a debugger or a coverage tool keeps from being observed")
+                here.reads.use_once("what a debugger or a coverage tool keeps from being observed")
             return
         self._starts, following.unwatched = True, False
         sys.settrace(here.follower)
@@ -411,7 +411,7 @@ class observed:
             if ours:
                 sys.settrace(None)
             if here is not None and not (ours and watching.is_intact()):
-                here.reads.lost("what was not observed to its end")
+                here.reads.use_once("what was not observed to its end")
 
 
 def note_root(f: Any) -> None:
@@ -481,7 +481,7 @@ def note_failed(what: str, where: Source | None = None) -> bool:
         word = f"what is computed in {what} that raised an error"
         if where is not None:
             here.reads.where.setdefault(word, where)
-        here.reads.lost(word)
+        here.reads.use_once(word)
     return here is not None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.core.named import own_attribute
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.lookups import asked_kind
 from tapegrad.observe.guards.uses import Then
@@ -32,7 +32,7 @@ def of_attribute(name: str) -> Callable[..., Then | None]:
     """The recorder of a function that takes an object and an attribute's name: it calls the
     observer's method `name` with both."""
 
-    def noted(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+    def noted(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
         if len(args) > 1 and isinstance(args[1], str):
             o.kind(args[0])
             getattr(o, name)(args[0], args[1])
@@ -41,7 +41,7 @@ def of_attribute(name: str) -> Callable[..., Then | None]:
     return noted
 
 
-def _getattr(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _getattr(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     if len(args) < 2 or not isinstance(args[1], str):
         return None
     x, name = args[:2]
@@ -54,7 +54,7 @@ def _getattr(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return found
 
 
-def _found_plainly(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _found_plainly(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     """Record `object.__getattribute__(x, name)`, with which a class's own `__getattribute__` goes
     on."""
     if len(args) > 1 and isinstance(args[1], str):
@@ -70,7 +70,7 @@ ATTRIBUTE_METHODS = {
 }
 
 
-def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def read_vars(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     if not args:
         return None
     x = args[0]
@@ -83,11 +83,11 @@ def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     if place is not None and isinstance(own, dict):
         o.reads.read(place, ("attr", "__dict__"), names_of(x), own, place.word)
     elif isinstance(x, type):
-        o.reads.lost(f"vars({x.__name__})")
+        o.reads.use_once(f"vars({x.__name__})")
     return None
 
 
-def in_context(o: Notes, variable: contextvars.ContextVar[Any], method: str) -> Then:
+def in_context(o: RunRecord, variable: contextvars.ContextVar[Any], method: str) -> Then:
     """Record that a context variable is looked up, set or reset."""
 
     def then(result: Any) -> None:
@@ -100,12 +100,12 @@ def in_context(o: Notes, variable: contextvars.ContextVar[Any], method: str) -> 
     return then
 
 
-def _globals(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _globals(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     o.globals_place(o.frame_globals())
     return None
 
 
-def _dir(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _dir(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     if not args:  # a function's own names follow from the path taken
         held = o.running.frame.f_locals if o.running is not None else None
         place = o.reads.place(held)
@@ -121,17 +121,17 @@ def _dir(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
-def _id(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _id(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args:
         o.reads.pin(x)
     return None
 
 
-def _next(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _next(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     o.kind(args[0])
     place = o.reads.place(args[0])
     if place is not None and not is_pythons_class(type(args[0])):
-        o.reads.lost(place.word, _TAKES_FIRST)
+        o.reads.use_once(place.word, _TAKES_FIRST)
     return None
 
 
@@ -141,7 +141,7 @@ _TAKES_FIRST = (
 )
 
 
-def _length(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _length(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     x = args[0] if len(args) == 1 else None
     if type(x) not in CONTAINERS:
         return o.taken(args)
@@ -153,7 +153,7 @@ def _length(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return found
 
 
-def _exec(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _exec(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     o.kind(args[0])
     for x in args[1:]:
         if isinstance(x, dict) and o.reads.place(x) is None:
@@ -162,21 +162,21 @@ def _exec(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
-def _quiet(o: Notes, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _quiet(o: RunRecord, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """Record `print`: its text goes to a stream."""
     place = o.reads.place(kwargs.get("file"))
     if place is not None and is_self_contained(type(place.x)):
-        o.reads.lost(place.word)
+        o.reads.use_once(place.word)
     return None
 
 
-def _identity(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _identity(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args:
         o.reads.pin(x)
     return o.taken(args)
 
 
-def _isinstance(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _isinstance(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     """Record `isinstance` and others: classes answer by methods, which are followed, or by the
     object's class."""
     for x in args[:1]:
@@ -187,7 +187,7 @@ def _isinstance(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return o.taken([x for x in args if isinstance(x, tuple)])
 
 
-def _type(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _type(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     if len(args) != 1:
         return _class_made(o, args, kwargs)
     if isinstance(args[0], Value):
@@ -197,27 +197,27 @@ def _type(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     return _isinstance(o, args, kwargs)
 
 
-def _class_made(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
+def _class_made(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then:
     return o.lookups.made_class
 
 
-def _compile(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _compile(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in (*args[:1], kwargs.get("source")):
         o.kind(x)
     return None
 
 
-def _nothing(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _nothing(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then | None:
     """Record nothing: the code that is called is followed."""
     return None
 
 
-def _import(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
+def _import(o: RunRecord, args: Sequence[Any], kwargs: Any) -> Then:
     """Record `__import__("name")`, as the statement `import name` is."""
 
     def then(module: Any) -> None:
         if module is MISSING:
-            o.reads.lost("__import__")
+            o.reads.use_once("__import__")
             return
         names = getattr(module, "__name__", ""), *args[:1]
         o.loaded(next((n for n in names if sys.modules.get(n) is module), ""), module)

@@ -1,7 +1,7 @@
 """Repetition: runs of equal rounds among a tape's calls, and the sources of the operands in them.
 
 A run is a series of rounds of equal calls: the same primitive, from the same line, on operands of
-equal types. Over the rounds each operand follows one of the `Way`s below, and the start of an index
+equal types. Over the rounds each operand follows one `OperandSource`, and the start of an index
 changes by the same amount. The longest run is taken, so the outer loop of a nest first.
 
 Equal calls have equal marks. Stretches of marks are compared by prefix hashes, so comparing two
@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.optimize.unrolled import may_begin
-from tapegrad.primitives.kinds import Library, Routine, Taking
+from tapegrad.primitives.kinds import Library, ReadPart, Routine
 from tapegrad.primitives.loops import MIN_CALLS as MIN_CALLS
 from tapegrad.primitives.loops import MIN_NUMPY_CALLS as MIN_NUMPY_CALLS
 from tapegrad.primitives.loops import MIN_ROUNDS as MIN_ROUNDS
@@ -36,7 +36,7 @@ MAX_OUTER_PERIODS = 8  # and behind a run, which may be an inner loop
 OPERANDS_EXAMINED = 30_000, 60
 # Bytes: larger values aren't collected in an array, unless they are parts of one.
 MAX_COLLECTED = 1024
-INDEXED = (Takes, Update, Taking)  # primitives whose index may move
+INDEXED = (Takes, Update, ReadPart)  # primitives whose index may move
 
 MODULUS = (1 << 61) - 1
 BASE = 1_000_003
@@ -62,7 +62,7 @@ class _Numbers:
 
 
 @dataclass(frozen=True)
-class Way:
+class OperandSource:
     """The source of an operand over the rounds of a run.
 
     `kind` is one of:
@@ -89,7 +89,7 @@ class Run:
     start: int
     period: int
     rounds: int
-    ways: tuple[tuple[Way, ...], ...]
+    sources: tuple[tuple[OperandSource, ...], ...]
     moves: tuple[tuple[int, ...] | None, ...]
 
     @property
@@ -97,7 +97,7 @@ class Run:
         return self.start + self.period * self.rounds
 
 
-class Effort:
+class SearchBudget:
     """The number of operands that may still be examined. All searches in one tape share it."""
 
     def __init__(self, calls: int) -> None:
@@ -112,12 +112,12 @@ class Repetition:
         self,
         tape: Tape,
         constants: Mapping[Var, np.ndarray],
-        effort: Effort | None = None,
+        budget: SearchBudget | None = None,
     ) -> None:
         self.tape = tape
         self.constants = constants
         self.calls: Sequence[Call] = tape.calls
-        self.effort = effort or Effort(len(tape.calls))
+        self.budget = budget or SearchBudget(len(tape.calls))
         self.guards: dict[int, list[Guard]] = {}
         for guard in tape.guards:
             if isinstance(guard.operand, Var):
@@ -167,7 +167,7 @@ class Repetition:
         primitive = call.primitive
         if isinstance(primitive, INDEXED):
             key: Any = (type(primitive), primitive.where.form, primitive.moves)
-            if isinstance(primitive, Taking):
+            if isinstance(primitive, ReadPart):
                 key += (primitive.fill,)
         elif isinstance(primitive, Library) and primitive.foreign:
             key = (id(primitive),)
@@ -314,7 +314,7 @@ class Repetition:
         calls behind aren't examined.
         """
         tried = MIN_ROUNDS
-        while rounds >= tried and self.effort.left > 0:
+        while rounds >= tried and self.budget.left > 0:
             run = self._checked(start, period, tried)
             if run is None or run.rounds < tried or tried == rounds:
                 return run
@@ -331,7 +331,7 @@ class Repetition:
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
         is_near = start <= at < start + period
-        if is_near and self._way(at, m, start, period, rounds)[1] < MIN_ROUNDS:
+        if is_near and self._source_of(at, m, start, period, rounds)[1] < MIN_ROUNDS:
             self._bar(at, m, period)
             return None
         moves: list[tuple[int, ...] | None] = []
@@ -343,11 +343,11 @@ class Repetition:
                 self._stuck[period] = start + k, start + k
                 return None
             moves.append(move)
-        ways: list[list[Way]] = []
+        ways: list[list[OperandSource]] = []
         for k in range(period):
             here = []
             for m in range(len(self.calls[start + k].operands)):
-                way, rounds = self._way(start + k, m, start, period, rounds)
+                way, rounds = self._source_of(start + k, m, start, period, rounds)
                 if rounds < MIN_ROUNDS:
                     self._in_the_way[period] = start + k, m
                     self._bar(start + k, m, period)
@@ -381,10 +381,12 @@ class Repetition:
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
         """Operand `m` of a call in each of `rounds` rounds."""
         calls = self.calls[at : at + (rounds - 1) * period + 1 : period]
-        self.effort.left -= len(calls)
+        self.budget.left -= len(calls)
         return [call.operands[m] for call in calls]
 
-    def _way(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
+    def _source_of(
+        self, at: int, m: int, start: int, period: int, rounds: int
+    ) -> tuple[OperandSource, int]:
         """The way of operand `m` of a call, and the number of rounds for which it holds."""
         xs = self.operands(at, m, period, min(rounds, MAX_DISTANCE + 1))
         for r, x in enumerate(xs):
@@ -398,7 +400,7 @@ class Repetition:
             kind = "before" if back else "here"
             here = at + back * period, m
             rounds = back + self._following(here, (start + k, made[1]), period, rounds - back)
-            return Way(kind, None, k, made[1], back, tuple(xs[:back])), rounds
+            return OperandSource(kind, None, k, made[1], back, tuple(xs[:back])), rounds
         return self._outside(self.operands(at, m, period, rounds), start)
 
     def _following(
@@ -419,7 +421,7 @@ class Repetition:
         made = self.made.get(x.id) if type(x) is Var else None
         return made if made is not None and made[0] >= start else None
 
-    def _outside(self, xs: Sequence[Operand], start: int) -> tuple[Way, int]:
+    def _outside(self, xs: Sequence[Operand], start: int) -> tuple[OperandSource, int]:
         first = last = xs[0]
         rounds = 0
         same = True
@@ -431,15 +433,15 @@ class Repetition:
                 break
             rounds += 1
         if same:
-            return Way("same", first), rounds
+            return OperandSource("same", first), rounds
         count = next((k for k, x in enumerate(xs) if x is not first and x != first), len(xs))
         small = all(
             x.aval.nbytes <= MAX_COLLECTED or x in self.constants or self._is_entry(x)
             for x in xs[:rounds]
         )
         if small:
-            return Way("entries", xs=tuple(xs[:rounds])), rounds
-        return Way("same", first), count
+            return OperandSource("entries", xs=tuple(xs[:rounds])), rounds
+        return OperandSource("same", first), count
 
     def _is_entry(self, x: Operand) -> bool:
         """Whether the value is a part of an array, which a window could take."""
@@ -451,7 +453,7 @@ class Repetition:
         calls: Any = self.calls[first : first + rounds * period : period]
         start, second = (call.primitive.where.start for call in calls[:2])
         move = tuple(b - a for a, b in zip(start, second, strict=True))
-        self.effort.left -= len(calls)
+        self.budget.left -= len(calls)
         for r, call in enumerate(calls):
             index = call.primitive.index
             if index is calls[0].primitive.index and not any(move):
@@ -462,5 +464,5 @@ class Repetition:
         return move, rounds
 
 
-def _cut(way: Way, rounds: int) -> Way:
+def _cut(way: OperandSource, rounds: int) -> OperandSource:
     return replace(way, xs=way.xs[:rounds]) if way.kind == "entries" else way

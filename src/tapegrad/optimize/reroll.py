@@ -38,7 +38,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition, unrolled
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
 from tapegrad.optimize.growing_arrays import with_parts
-from tapegrad.optimize.repetition import MAX_DISTANCE, Repetition, Run, Way
+from tapegrad.optimize.repetition import MAX_DISTANCE, OperandSource, Repetition, Run
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
@@ -82,7 +82,7 @@ def _with_parts(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
     left = _left(found, runs)
     grown = with_parts(found.tape, found.constants) if left >= repetition.MIN_CALLS else None
     if grown is not None:
-        other = Repetition(*grown, effort=found.effort)
+        other = Repetition(*grown, budget=found.budget)
         others = list(other.runs())
         if 2 * _left(other, others) < left:
             return other, others
@@ -90,7 +90,7 @@ def _with_parts(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
 
 
 @dataclass(frozen=True)
-class Slot:
+class Carried:
     """A loop-carried value: result `out` of a call of the body, from `back` rounds earlier.
 
     `starts` are its values in the first rounds. If one result is read with two different starts,
@@ -104,7 +104,7 @@ class Slot:
     stacked: bool = False
 
     @property
-    def later(self) -> Slot:
+    def later(self) -> Carried:
         """The slot whose current value is this slot's value in the next round."""
         return replace(self, back=self.back - 1, starts=self.starts[1:])
 
@@ -114,7 +114,7 @@ class _Body:
     """The carried values and invariants of a loop's body."""
 
     run: Run
-    slots: dict[Slot, Var] = field(default_factory=dict)
+    carried: dict[Carried, Var] = field(default_factory=dict)
     invariants: dict[Operand, Var] = field(default_factory=dict)
 
 
@@ -264,30 +264,30 @@ class _Rolled:
         body = _Body(run)
         values = Values()
         sources: dict[tuple[int, int], Any] = {}  # (call, operand) -> slot, or array and window
-        for k, here in enumerate(run.ways):
+        for k, here in enumerate(run.sources):
             for m, way in enumerate(here):
                 if way.kind == "before":
                     sources[k, m] = self._chain(body, way)
                 elif way.kind == "entries":
                     sources[k, m] = self._entries(way, values)
         results = self._results(body)
-        if not body.slots:  # the loop may only be there for its guards: carry a guarded value
+        if not body.carried:  # the loop may only be there for its guards: carry a guarded value
             for k, place in [*_guarded(calls, self.found.guards)][:1]:
-                body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
+                body.carried[Carried(k, place, 1, (None,))] = None  # type: ignore[assignment]
         array = self._array_of(values)
         builder = Builder(
             f"round_{self.tape.name}" if not self.tape.name.startswith("round") else self.tape.name
         )
         step = builder.input(Aval((), np.dtype(np.int64)), "t")
-        for slot in body.slots:
-            body.slots[slot] = builder.input(self._aval(calls, slot, run))
+        for slot in body.carried:
+            body.carried[slot] = builder.input(self._aval(calls, slot, run))
         local: dict[int, Operand] = {}
         inner = _Inside(self, body, builder, step, local, array)
         inner.invariants_of(run, sources)
         for k, call in enumerate(calls):
             operands = [
                 inner.operand(way, sources.get((k, m)), x)
-                for m, (way, x) in enumerate(zip(run.ways[k], call.operands, strict=True))
+                for m, (way, x) in enumerate(zip(run.sources[k], call.operands, strict=True))
             ]
             move = run.moves[k]
             if move is not None and any(move):
@@ -299,59 +299,61 @@ class _Rolled:
             for out in call.outs:
                 for guard in self.found.guards.get(out.id, ()):
                     builder.guards.append(replace(guard, operand=local[out.id]))
-        outputs = [inner.leaving(slot, calls) for slot in body.slots]
+        outputs = [inner.leaving(slot, calls) for slot in body.carried]
         inside = reroll(builder.finish(outputs))
         tape, further = inside.tape, [self._further(x) for x in inside.further]
-        start = [self._start(slot, var) for slot, var in body.slots.items()]
+        start = [self._start(slot, var) for slot, var in body.carried.items()]
         primitive = Loop(tape, len(start), run.rounds)
         src = calls[0].src
         rounds = Literal(np.int64(run.rounds))
         if start:
             outs = self.builder.call(primitive, [rounds, *start, *body.invariants, *further], src)
-            found = dict(zip(body.slots, outs, strict=True))
+            found = dict(zip(body.carried, outs, strict=True))
             for slot, named in results.items():
                 for round_, id_ in named:
                     self.env[id_] = Entry(found[slot], round_) if slot.stacked else found[slot]
 
-    def _chain(self, body: _Body, way: Way) -> Slot:
+    def _chain(self, body: _Body, way: OperandSource) -> Carried:
         """Add slots for a value of `way.back` rounds ago and for the rounds in between. Return the
         first."""
         for back in range(1, way.back + 1):
-            slot = Slot(way.call, way.out, back, way.xs[-back:])
-            body.slots.setdefault(slot, None)  # type: ignore[arg-type]
+            slot = Carried(way.call, way.out, back, way.xs[-back:])
+            body.carried.setdefault(slot, None)  # type: ignore[arg-type]
         return slot
 
-    def _results(self, body: _Body) -> dict[Slot, list[tuple[int, int]]]:
+    def _results(self, body: _Body) -> dict[Carried, list[tuple[int, int]]]:
         """The slots of the values that are read after the loop, each with its (round, variable)
         pairs."""
         run = body.run
-        found: dict[Slot, list[tuple[int, int]]] = {}
+        found: dict[Carried, list[tuple[int, int]]] = {}
         for (k, out), rounds in self.wanted[run.start].items():
             stacked = min(rounds) < run.rounds - MAX_DISTANCE
             for r in sorted(rounds):
                 back = 0 if stacked else run.rounds - r
-                slot = Slot(k, out, 0, (None,), True) if stacked else self._last(body, k, out, back)
-                body.slots.setdefault(slot, None)  # type: ignore[arg-type]
+                slot = (
+                    Carried(k, out, 0, (None,), True) if stacked else self._last(body, k, out, back)
+                )
+                body.carried.setdefault(slot, None)  # type: ignore[arg-type]
                 var = self.found.calls[run.start + r * run.period + k].outs[out]
                 found.setdefault(slot, []).append((r, var.id))
         return found
 
     @staticmethod
-    def _last(body: _Body, k: int, out: int, back: int) -> Slot:
+    def _last(body: _Body, k: int, out: int, back: int) -> Carried:
         """The slot for the result of one of the last rounds."""
         starts: tuple[Operand | None, ...] = ()
         for b in range(1, back + 1):
-            known = (s for s in body.slots if (s.call, s.out, s.back) == (k, out, b))
-            slot = next(known, Slot(k, out, b, (None, *starts)))
+            known = (s for s in body.carried if (s.call, s.out, s.back) == (k, out, b))
+            slot = next(known, Carried(k, out, b, (None, *starts)))
             starts = slot.starts
-            body.slots.setdefault(slot, None)  # type: ignore[arg-type]
+            body.carried.setdefault(slot, None)  # type: ignore[arg-type]
         return slot
 
-    def _aval(self, calls: Sequence[Call], slot: Slot, run: Run) -> Aval:
+    def _aval(self, calls: Sequence[Call], slot: Carried, run: Run) -> Aval:
         aval = calls[slot.call].outs[slot.out].aval
         return aval.with_shape((run.rounds, *aval.shape)) if slot.stacked else aval
 
-    def _start(self, slot: Slot, var: Var) -> Operand:
+    def _start(self, slot: Carried, var: Var) -> Operand:
         if slot.starts[0] is not None:
             return self._operand(slot.starts[0])
         if var.shape == ():
@@ -366,7 +368,7 @@ class _Rolled:
     def _array_of(self, values: Values) -> dict[np.dtype, Var]:
         return {dtype: self._further(array) for dtype, array in values.arrays().items()}
 
-    def _entries(self, way: Way, values: Values) -> Any:
+    def _entries(self, way: OperandSource, values: Values) -> Any:
         """The source of an operand that differs each round: a column of an array of numbers, or
         (array, window, steps)."""
         xs = way.xs
@@ -428,7 +430,7 @@ class _Inside:
         round."""
         for array in self.arrays.values():
             self._invariant(array)
-        for k, here in enumerate(run.ways):
+        for k, here in enumerate(run.sources):
             for m, way in enumerate(here):
                 if way.kind == "same":
                     self._invariant(self.outer._operand(way.x))
@@ -441,12 +443,12 @@ class _Inside:
         if isinstance(x, Var) and x not in self.body.invariants:
             self.body.invariants[x] = self.builder.input(x.aval)
 
-    def operand(self, way: Way, source: Any, x: Operand) -> Operand:
+    def operand(self, way: OperandSource, source: Any, x: Operand) -> Operand:
         if way.kind == "here":
             assert isinstance(x, Var)
             return self.local[x.id]
         if way.kind == "before":
-            return self.body.slots[source]
+            return self.body.carried[source]
         if way.kind == "same":
             return self._known(self.outer._operand(way.x))
         if len(source) == 2:
@@ -463,16 +465,16 @@ class _Inside:
     def _known(self, x: Operand) -> Operand:
         return x if isinstance(x, Literal) else self.body.invariants[x]
 
-    def leaving(self, slot: Slot, calls: Sequence[Call]) -> Operand:
+    def leaving(self, slot: Carried, calls: Sequence[Call]) -> Operand:
         """The value of a slot at the end of a round."""
         value = self.local[calls[slot.call].outs[slot.out].id]
         if slot.stacked:
             rest = [Slice(0, n) for n in value.shape]
             window = SetWindow((0, *rest), ((1, *[0] * len(rest)),))
-            return self.builder.call(window, [self.body.slots[slot], value, self.step])[0]
+            return self.builder.call(window, [self.body.carried[slot], value, self.step])[0]
         if slot.back == 1:
             return value
-        return self.body.slots[slot.later]
+        return self.body.carried[slot.later]
 
 
 def _guarded(calls: Sequence[Call], guards: Container[int]) -> Iterator[tuple[int, int]]:

@@ -36,8 +36,8 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, Factored, inverse_t
 from tapegrad.primitives.spectral import (
     FLAG,
+    Decomposition,
     Subset,
-    Turning,
     apart,
     attempted,
     by_driver,
@@ -120,7 +120,7 @@ class HermitianCholesky(Library):
 
 
 @parametric
-class HermitianEigH(Turning):
+class HermitianEigH(Decomposition):
     """The eigenvalues w of a Hermitian A, in ascending order, and its eigenvectors as columns of V.
 
     With F_ij = 1 / (w_j - w_i), and 0 on the diagonal, the gradient of A is the Hermitian part of
@@ -230,7 +230,7 @@ class ComplexEig(Library):
 
 
 @parametric
-class ComplexSVD(Turning):
+class ComplexSVD(Decomposition):
     """The reduced decomposition A = U diag(s) V^H; the results are U, s and V^H.
 
     With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, J = F * (U^H U') and K = F * (V^H V'),

@@ -302,7 +302,7 @@ class Moving(Indexed):
             raise ValueError(f"{self.name}: {y} doesn't fit the index {self.index}")
 
 
-class Growing(Moving):
+class Spanning(Moving):
     """Mixin: a primitive at an index with spans, whose lengths move too. `moves` has the moves of
     all starts, then those of the spans' lengths. The elements of a span are the first ones along an
     axis of the smaller array."""
@@ -321,7 +321,7 @@ class Growing(Moving):
         return outer, y + inner
 
 
-class Taking(Growing):
+class ReadPart(Spanning):
     """A part of its operand, followed by `fill` up to the extent."""
 
     fill: Any

@@ -46,7 +46,7 @@ class _Kept(Elementwise):
         return bool(kept[0])
 
 
-class _Again(Elementwise):
+class _RecomputeAfter(Elementwise):
     def keeps_zeros(self, xs: Any, kept: Any) -> bool:
         return bool(kept[1])
 
@@ -63,12 +63,11 @@ kept = _Kept(
     of_complex=True,
 )
 
-# again(y, x) = x, computed after y. Calls on it aren't merged with those on x, so they are
-# repeated.
-again = _Again(
+# recompute_after(y, x) = x, computed after y. Calls on it aren't merged with those on x.
+recompute_after = _RecomputeAfter(
     lambda after, x: _copied(x),
     lambda out, after, x: (None, 1),
-    name="again",
+    name="recompute_after",
     scalar="{1}",
     cost=0,
     numpy="{1}",

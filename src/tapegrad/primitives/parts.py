@@ -24,7 +24,7 @@ import numpy as np
 from tapegrad.core.values import VIEW
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import parametric
-from tapegrad.primitives.kinds import Growing, Taking
+from tapegrad.primitives.kinds import ReadPart, Spanning
 from tapegrad.primitives.scatter import Update
 from tapegrad.primitives.texts import dtype_text, shape_text
 from tapegrad.primitives.views import Places
@@ -36,7 +36,7 @@ PartIndex = tuple[Any, ...]  # an integer, a Slice or a Span for each axis
 
 
 @parametric
-class Part(Taking):
+class Part(ReadPart):
     """The elements of `x[index]`, followed by `fill`. The operands are `x, *steps`."""
 
     index: PartIndex
@@ -91,7 +91,7 @@ class Part(Taking):
         return None if ts[0] is None else Part(self.index, self.moves, 0)(ts[0], *xs[1:])
 
 
-class _OfPart(Growing):
+class _OfPart(Spanning):
     def taking(self) -> Part:
         return Part(self.index, self.moves, 0)
 

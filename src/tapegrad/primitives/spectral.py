@@ -77,7 +77,7 @@ def attempted(
 # ---- eigenvalues
 
 
-class Turning(Library):
+class Decomposition(Library):
     """A decomposition whose vectors are determined up to a rotation where values are equal."""
 
     ties = Ties(balanced=False)
@@ -126,7 +126,7 @@ def by_driver(x: Any, lower: bool, driver: str, subset: Subset) -> tuple[Any, An
 
 
 @parametric
-class EigH(Turning):
+class EigH(Decomposition):
     """The eigenvalues w of a symmetric A, in ascending order, and its eigenvectors as columns of V.
 
     One triangle of A is read. With F_ij = 1 / (w_j - w_i), and 0 on the diagonal, the cotangent of
@@ -216,7 +216,7 @@ def decomposed(x: Any, full: bool, driver: str) -> tuple[Any, ...]:
 
 
 @parametric
-class SVD(Turning):
+class SVD(Decomposition):
     """The reduced decomposition A = U diag(s) V^T. The results are U, s, V^T and `failed`.
 
     With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is

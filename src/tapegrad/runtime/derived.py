@@ -203,7 +203,7 @@ class Derived(Shown):
         """The result of a variant that another function of the same code has left, in a 1-tuple.
         This function takes over the variant and its trace."""
         own = [variant.tier for variant in known]
-        for left in reuse.left_by(self.owner, self.path, request):
+        for left in reuse.offered_by(self.owner, self.path, request):
             if left.tier in own:
                 continue
             variant = left.variant(self.root, request, self.front, self.__name__)
@@ -249,7 +249,7 @@ class Derived(Shown):
         self._tell(known, near, cause, variant, request, is_full, seconds)
         found = variant.answer(self.root, request, fresh=True)
         if found is not None:
-            reuse.leave(self.owner, self.path, request, variant)
+            reuse.offer(self.owner, self.path, request, variant)
         if found is None:
             why = "its control flow depends on something that isn't an argument"
             if any(getattr(x, "name", None) == "transform" for x in self.path):
@@ -393,7 +393,7 @@ class Derived(Shown):
             self.cache.add(key, variant)
         if known is None:
             self.cache.count("traces")
-            reuse.leave(self.owner, self.path, request, variant)
+            reuse.offer(self.owner, self.path, request, variant)
         (known or variant).wait(request)
 
     # ---- inside another trace

@@ -44,7 +44,7 @@ from tapegrad.observe.guards.state import State
 from tapegrad.runtime.cache import place_of
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.runtime.unpacking import NotSimple, Unpacker, fits, is_plain, own, written_as
-from tapegrad.tracing.draws.recorded import Changed, Taken
+from tapegrad.tracing.draws.recorded import DrawnValues, TypeChanged
 from tapegrad.tracing.memory.aliasing import check_places
 
 
@@ -297,7 +297,7 @@ class Entry:
         """The values of the tape's inputs."""
         return [*played(leaves, self.derivation.tape.inputs), *self.derivation.traced.captured]
 
-    def call_flat(self, leaves: Sequence[Any], taken: Taken) -> Any:
+    def call_flat(self, leaves: Sequence[Any], taken: DrawnValues) -> Any:
         """The result for traced leaves of this variant's kind, and random numbers. Raises `Miss` if
         a guard fails."""
         values = [
@@ -377,7 +377,7 @@ class Entry:
             result = written_as(text, made)
         except NotSimple:
             return
-        errors = [BufferError, KeyError, OverflowError, Changed]
+        errors = [BufferError, KeyError, OverflowError, TypeChanged]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
         ready = [*self._prologue, *self._apart(text)]
         body = [*writer.lines, *self._drawing(text, [*ready, *text.calling(result)])]

@@ -51,7 +51,7 @@ def guarded(tape: Tape) -> Callable[..., list[Any] | None]:
     return called
 
 
-class Often:
+class HotTape:
     """A tape as a function of its inputs, which returns its outputs in order. Raises `Broken` if a
     guard fails."""
 
@@ -114,7 +114,7 @@ class Often:
 _tapes: WeakValueDictionary[Any, Tape] = WeakValueDictionary()
 
 
-def known(tape: Tape) -> Tape:
+def shared_tape(tape: Tape) -> Tape:
     """An equal tape from the same lines, if there was one before; otherwise this one. Code made for
     a tape is kept with it, so it is made once for equal tapes, such as the integrands of a loop."""
     key = program_key(pack(tape))
@@ -123,9 +123,9 @@ def known(tape: Tape) -> Tape:
 
 
 @remembered
-def often(tape: Tape, name: str) -> Often:
-    """The shared `Often` of a tape, with its machine code."""
-    return Often(tape, name)
+def hot_tape(tape: Tape, name: str) -> HotTape:
+    """The shared `HotTape` of a tape, with its machine code."""
+    return HotTape(tape, name)
 
 
 def _values(tape: Tape, *xs: Any) -> list[Any]:

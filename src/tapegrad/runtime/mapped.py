@@ -19,7 +19,7 @@ from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import children, flatten, is_number, is_of_texts, is_traced, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.observe.observer import unobserved
-from tapegrad.runtime.paths import Mixed, Rows, is_axis, spread, together
+from tapegrad.runtime.paths import MixedPaths, Rows, is_axis, spread, together
 from tapegrad.runtime.rows import Runs, row_of
 from tapegrad.runtime.transformations import Derivation, Selection, Transformation
 from tapegrad.tracing.runs.traced import Traced
@@ -150,7 +150,7 @@ class VMap(Transformation):
         from tapegrad.optimize.inline import inline_calls
         from tapegrad.pipeline import finished, settled
 
-        mixed = Mixed(runs.paths, rows, inline_calls, settled, runs.drawn)
+        mixed = MixedPaths(runs.paths, rows, inline_calls, settled, runs.drawn)
         tape, structure, captured = mixed.tape(self.out_axes.spec)
         count = len(tape.outputs)
         done = replace(

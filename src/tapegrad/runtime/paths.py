@@ -72,7 +72,7 @@ def spread(spec: Any, tree: Any, label: str) -> list[Any]:
     return [x for s, t in zip(specs, parts, strict=True) for x in spread(s, t, label)]
 
 
-class Mixed:
+class MixedPaths:
     """Builds the tape of all rows from the tapes of their paths.
 
     Captured values in `drawn` have a row each. `inline` inlines sub-tapes. `settle` also inlines

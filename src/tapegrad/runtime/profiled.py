@@ -24,7 +24,7 @@ from tapegrad.insight.measuring import (
 from tapegrad.insight.profiling import Profile, profile_of
 from tapegrad.runtime.ahead import how
 from tapegrad.runtime.entry import Entry, Text, driver_namespace
-from tapegrad.tracing.draws.recorded import Taken
+from tapegrad.tracing.draws.recorded import DrawnValues
 from tapegrad.tracing.runs.traced import plain_value
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _values(variant: Variant, request: Request) -> list[Any]:
     return [*map(plain_value, request.inputs), *_taken(variant).among(variant.traced.captured)]
 
 
-def _taken(variant: Variant) -> Taken:
+def _taken(variant: Variant) -> DrawnValues:
     """The random numbers for the call: those of the trace, so that profiling draws none."""
     draws = variant.traced.draws
-    return Taken.nothing if draws is None else draws.first(variant.traced.captured)
+    return DrawnValues.nothing if draws is None else draws.first(variant.traced.captured)

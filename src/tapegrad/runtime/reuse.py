@@ -41,7 +41,7 @@ _LASTING = {"builtins", "numpy", "weakref", "_ctypes", "ctypes", "tapegrad"}  # 
 Kind = tuple[Any, tuple[Any, ...], Any]  # (function's code, cache's path, call's key)
 
 
-class Left:
+class Reusable:
     """A variant without the arrays that its function captured."""
 
     def __init__(self, variant: Variant, held: Sequence[Any]) -> None:
@@ -62,43 +62,43 @@ class Left:
         return Variant(derivation, self.state, self.mode, front, label, self.tier)
 
 
-_left: OrderedDict[Kind, list[Left]] = OrderedDict()
+_offered: OrderedDict[Kind, list[Reusable]] = OrderedDict()
 _lock = new_lock()
 
 
-def leave(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant) -> None:
+def offer(owner: Any, path: tuple[Any, ...], request: Request, variant: Variant) -> None:
     """Keep a variant for functions of the same code, if possible."""
     kind = _code(owner, path), path, request.key
     held = _held(variant) if kind[0] and _is_plain(path, request, variant) else None
     if held is None:
         return
-    left = Left(variant, held)
+    left = Reusable(variant, held)
     variant.share()
     with _lock:
-        same = _left.setdefault(kind, [])
+        same = _offered.setdefault(kind, [])
         same.insert(0, left)
         del same[MAX_VARIANTS:]
-        _left.move_to_end(kind)
-        while len(_left) > MAX_KINDS:
-            _left.popitem(last=False)
+        _offered.move_to_end(kind)
+        while len(_offered) > MAX_KINDS:
+            _offered.popitem(last=False)
 
 
-def left_by(owner: Any, path: tuple[Any, ...], request: Request) -> list[Left]:
+def offered_by(owner: Any, path: tuple[Any, ...], request: Request) -> list[Reusable]:
     """The variants that functions of the same code left for such a call."""
     kind = _code(owner, path), path, request.key
     with _lock:
-        known = [*_left.get(kind, ())]
+        known = [*_offered.get(kind, ())]
         if known:
-            _left.move_to_end(kind)
+            _offered.move_to_end(kind)
     return known
 
 
 def forget(owner: Any = None, path: tuple[Any, ...] = ()) -> None:
     """Drop the variants left by functions of this code, or all."""
     with _lock:
-        for kind in [*_left]:
+        for kind in [*_offered]:
             if owner is None or kind[0] == _code(owner, path):
-                del _left[kind]
+                del _offered[kind]
 
 
 def _code(owner: Any, path: Sequence[Any] = ()) -> Any:

@@ -27,15 +27,15 @@ from tapegrad.core.trees import flatten, is_number, is_traced, unflatten
 from tapegrad.differentiate.batching import batch
 from tapegrad.errors import ArgumentError, TapegradError, TraceError
 from tapegrad.ir.tape import Tape
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.observer import code_of, following, note_root, observed
 from tapegrad.observe.program.source import at_source
-from tapegrad.observe.sides.outside_changes import Done
+from tapegrad.observe.sides.outside_changes import OutsideChanges
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.runtime.paths import Path, Rows
 from tapegrad.runtime.transformations import Jit
-from tapegrad.tracing.draws.recorded import Drawn, as_input
+from tapegrad.tracing.draws.recorded import Draw, as_input
 from tapegrad.tracing.frontend.python.draws import Calls, holder_of_draws
 from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.recording.decisions import without_values
@@ -85,7 +85,7 @@ class Runs:
             return [self._run(self.call(k)) for k in range(self.size)]
         row = 0
         while True:
-            done, before = Done(self._observer), self._count()
+            done, before = OutsideChanges(self._observer), self._count()
             request = self.example(row)
             request.passes_on = request.holds_draws = True
             traced = _traced(request)
@@ -96,7 +96,7 @@ class Runs:
                 or (self.paths and (draws.entries or self._have_conditions(traced)))
             ):
                 if self._is_alone() and done.can_be_undone():
-                    raise Reconsidered([(self._observer.choices.in_turn, key)], None)
+                    raise Retrace([(self._observer.choices.in_turn, key)], None)
                 return self._rest(row, traced, draws)
             draws.repeat(self.size - 1)
             holds = self._on(traced, draws)
@@ -160,7 +160,7 @@ class Runs:
 
     def _of_none(self, request: Request) -> Path:
         """The path where there are no rows, or none with values. No value may decide anything."""
-        done, before = Done(self._observer), self._count()
+        done, before = OutsideChanges(self._observer), self._count()
         try:
             with np.errstate(all="ignore"):  # the values are made up
                 traced = _traced(request, idle=True)
@@ -238,7 +238,7 @@ class _Draws:
     def __init__(self, observer: Any, before: int, traced: Traced) -> None:
         noted = [] if observer is None else observer.drawn[before:]
         self.observer = observer
-        self.entries = [x for x in noted if isinstance(x, Drawn)]
+        self.entries = [x for x in noted if isinstance(x, Draw)]
         places = {id(x): k for k, x in enumerate(traced.captured)}
         self.numbers = [None if x.value is None else places.get(id(x.value)) for x in self.entries]
         first = len(traced.tape.inputs) - len(traced.captured)

@@ -152,7 +152,7 @@ class SparseJacobian(Jacobian):
         return (matrix, derivation.result(values)[1]) if self.has_aux else matrix
 
     def written(self, derivation: Any, marks: Sequence[Any]) -> Any:
-        from tapegrad.backends.source.arguments import Made
+        from tapegrad.backends.source.arguments import ComputedPart
 
         colouring = derivation.colouring
         entries = marks[len(derivation.kept)].text
@@ -167,7 +167,7 @@ class SparseJacobian(Jacobian):
         shape = tuple(map(int, colouring.pattern.shape))
         made = f"csr_array(({entries}, {{indices}}, {{indptr}}), {shape})"
         made += "" if self.format == "csr" else f".asformat({self.format!r})"
-        matrix = Made(made, lines, arrays, "from scipy.sparse import csr_array")
+        matrix = ComputedPart(made, lines, arrays, "from scipy.sparse import csr_array")
         return (matrix, derivation.result(marks)[1]) if self.has_aux else matrix
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tapegrad.core import callback_log
 from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
-from tapegrad.observe.activations.retracing import Reconsidered, settled
+from tapegrad.observe.activations.retracing import Retrace, settled
 from tapegrad.observe.guards.package_calls import answers, one_call
 from tapegrad.observe.objects.clocks import Clocks
 from tapegrad.observe.observer import Observer, following
@@ -49,7 +49,7 @@ def observed(
         outer = following.observer
         try:
             return followed(clocks)
-        except Reconsidered:
+        except Retrace:
             refusal = before[-1].undoing.refusal()
             if refusal is not None:
                 raise refusal from None
@@ -71,10 +71,10 @@ def observed(
             except Exception as error:
                 other = without_found(observer, error)
                 if observer.lent is not None and (notes := observer.lent.without(error)):
-                    other = Reconsidered(notes, error)
+                    other = Retrace(notes, error)
                 sites = failed_in(observer, error)
                 if other is None and sites:
-                    other = Reconsidered(sites, error)
+                    other = Retrace(sites, error)
                 if other is not None and (other.notes or not sites or observer.unfollowed):
                     raise other from None
                 if observer.lent is not None:

@@ -378,7 +378,7 @@ class Gradient(Transformation):
     def _within(self, derived: Callable[..., Tape], most: int, name: str) -> Tape:
         """A finished tape that takes at most `most` bytes: the first one found, with loops that
         keep less and less."""
-        from tapegrad.differentiate.budget import Least
+        from tapegrad.differentiate.budget import MemoryNeeded
         from tapegrad.pipeline import finished, within
 
         least = []
@@ -388,7 +388,7 @@ class Gradient(Transformation):
         for each in itertools.chain([tape], fewer):
             try:
                 return within(each, most, self.compile)
-            except Least as found:
+            except MemoryNeeded as found:
                 least.append(found.nbytes)
         raise ArgumentError(
             f"{self.name} of {name}: max_bytes is {most:,}, and a call takes {min(least):,} bytes "

@@ -155,10 +155,12 @@ class Holding:
 
 def written_as(text: Any, x: Any) -> str:
     """The expression of a result."""
-    return put_together(x, partial(said_of, text), lambda kind: text.named(kind.__name__, kind))
+    return put_together(
+        x, partial(expression_of, text), lambda kind: text.named(kind.__name__, kind)
+    )
 
 
-def said_of(text: Any, x: Any) -> str | None:
+def expression_of(text: Any, x: Any) -> str | None:
     """The expression of a part of the result; None for a container of parts."""
     if isinstance(x, Mark):
         return x.text

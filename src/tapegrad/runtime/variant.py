@@ -32,7 +32,7 @@ from tapegrad.runtime.entry import Entry, Miss, OutOfRange, compiled_text
 from tapegrad.runtime.playing import Playing
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.tracing.draws.recorded import Changed, Taken
+from tapegrad.tracing.draws.recorded import DrawnValues, TypeChanged
 from tapegrad.tracing.memory.aliasing import check_apart, check_places
 from tapegrad.tracing.runs.traced import Traced, plain_value
 
@@ -145,13 +145,13 @@ class Variant:
     def _found(self, root: Any, request: Request, fresh: bool) -> tuple[Any] | None:
         draws = self.traced.draws
         if draws is None:
-            return self._answer(request, fresh, Taken.nothing)
+            return self._answer(request, fresh, DrawnValues.nothing)
         if fresh:
             return self._answer(request, fresh, draws.first(self.traced.captured))
         generators = self.state.objects(root, request.args, request.kwargs)
         try:
             taking = draws.take(*generators)
-        except Changed:
+        except TypeChanged:
             return None
         with taking as taken:
             found = self._answer(request, fresh, taken)
@@ -159,7 +159,7 @@ class Variant:
                 taken.keep(*taken.left)
         return found
 
-    def _answer(self, request: Request, fresh: bool, taken: Taken) -> tuple[Any] | None:
+    def _answer(self, request: Request, fresh: bool, taken: DrawnValues) -> tuple[Any] | None:
         leaves = request.inputs
         traced = self.traced
         if traced.written:
@@ -187,7 +187,7 @@ class Variant:
                 # differently.
         return self._play(leaves, fresh, taken)
 
-    def _play(self, leaves: Sequence[Any], fresh: bool, taken: Taken) -> tuple[Any] | None:
+    def _play(self, leaves: Sequence[Any], fresh: bool, taken: DrawnValues) -> tuple[Any] | None:
         inputs = [*map(plain_value, leaves), *taken.among(self.traced.captured)]
         watch = watching.get()
         if fresh and watch is None and (computed := self.derivation.computed) is not None:

@@ -22,9 +22,9 @@ from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.kinds import (
     Composite,
     Contraction,
-    Growing,
+    ReadPart,
     Reduction,
-    Taking,
+    Spanning,
     Unset,
     View,
 )
@@ -80,12 +80,12 @@ class Fronts:
         self.fills: dict[Var, Any] = {}
         self.views: set[Var] = set()
         self.made: dict[Var, Call] = {}
-        if not any(isinstance(call.primitive, Growing) for call in tape.calls):
+        if not any(isinstance(call.primitive, Spanning) for call in tape.calls):
             return
         self.affine = affine
         self.made.update((out, call) for call in tape.calls for out in call.outs)
         for call in tape.calls:
-            if isinstance(call.primitive, Taking):
+            if isinstance(call.primitive, ReadPart):
                 found = places(call, self.affine)
                 if found is not None:
                     self.counts[call.out] = front_of(call, found)
@@ -177,7 +177,7 @@ class Fronts:
                 far |= dict.fromkeys(terms.out)
             for x, term in zip(xs, terms, strict=False):
                 self._needs(x, [far[k] for k in term])
-        elif isinstance(p, Growing):
+        elif isinstance(p, Spanning):
             self._of_part(call, out)
         else:
             for x in xs:
@@ -208,7 +208,7 @@ class Fronts:
         for k, start in zip(p.index, found, strict=False):
             count = None if isinstance(k, int) else next(counts)
             outer.append(count if start == Affine() and count and k.step == 1 else None)
-        if isinstance(p, Taking):
+        if isinstance(p, ReadPart):
             self._needs(x, outer)
         elif p.memory.updates:
             self._needs(x, out)

@@ -41,7 +41,7 @@ PlanRound = Callable[[Tape, Mapping[Var, Affine], int, Collection[int], tuple[In
 
 
 @dataclass(frozen=True)
-class Ways:
+class Rotation:
     """The places of a round's arrays: where the round finds them (`homes`), where it leaves them
     (`leaves`), and the renaming of places after it (`turns`). A place is a number."""
 
@@ -97,7 +97,7 @@ def loop(low: Lowering, call: Call) -> None:
     if any(isinstance(step, PythonCall) for step in walk(plan.steps)):
         _played(low, call)
         return
-    ways = _ways(plan, count)
+    ways = _rotation(plan, count)
     allocation = assign(plan, ways.handed)
     fixed = isinstance(rounds, Literal) and going is None and begin is None
     outs, begun = _outs(low, call, given, ways)
@@ -215,7 +215,7 @@ def _played(low: Lowering, call: Call) -> None:
     dense.python_call(low, written, {first + k: k for k in own})
 
 
-def _ways(plan: Plan, count: int) -> Ways:
+def _rotation(plan: Plan, count: int) -> Rotation:
     """The places of the loop-carried arrays, from the reads and writes of a round's plan."""
     entering, leaving = plan.inputs[:count], plan.outputs[:count]
     homes: list[int | None] = []
@@ -247,7 +247,7 @@ def _ways(plan: Plan, count: int) -> Ways:
         if home is not None:
             turns[home] = leave
     left = iter([p for p in range(size) if p not in turns])
-    return Ways(
+    return Rotation(
         tuple(homes),
         tuple(leaves),
         tuple([next(left) if p is None else p for p in turns]),
@@ -256,7 +256,7 @@ def _ways(plan: Plan, count: int) -> Ways:
 
 
 def _outs(
-    low: Lowering, call: Call, given: Sequence[Operand], ways: Ways
+    low: Lowering, call: Call, given: Sequence[Operand], ways: Rotation
 ) -> tuple[list[Cell], set[int]]:
     """The cells of the loop's results, and the positions of those that hold the initial values
     already."""
@@ -275,7 +275,7 @@ def _outs(
     return outs, begun
 
 
-def _places(ways: Ways, outs: Sequence[Cell], rounds: int | None) -> tuple[Cell, ...]:
+def _places(ways: Rotation, outs: Sequence[Cell], rounds: int | None) -> tuple[Cell, ...]:
     """The cells that are the places at first, chosen so that each array ends in its own cell. If
     the number of rounds isn't known, arrays that change places get separate cells."""
     cells: list[Cell | None] = [None] * len(ways.turns)

@@ -16,13 +16,13 @@ from tapegrad.primitives.kinds import (
     Contraction,
     Extremal,
     Lookup,
+    ReadPart,
     Reduction,
     Region,
     Repeated,
     Routine,
     Running,
     Scatter,
-    Taking,
     Unset,
     View,
 )
@@ -98,7 +98,7 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
-    if isinstance(primitive, Taking):
+    if isinstance(primitive, ReadPart):
         view = call.outs[0] in low.fronts.views
         copied = call.outs[0] in low.copied and low.stays(call.operands[0])
         return None if view and not copied else dense.part

@@ -18,7 +18,7 @@ from tapegrad.ir.steps import CheckGuard, Compute, Step
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Moving, StaticIndex, Taking, Unset, View
+from tapegrad.primitives.kinds import Moving, ReadPart, StaticIndex, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
 from tapegrad.schedule.fronts import Fronts
 from tapegrad.schedule.lengths import lengths, open_lengths
@@ -310,7 +310,7 @@ class Lowering:
     @staticmethod
     def larger(call: Call) -> tuple[int, ...]:
         """The shape of the larger array of a call at an index."""
-        reads = isinstance(call.primitive, (View, Taking))
+        reads = isinstance(call.primitive, (View, ReadPart))
         return call.operands[0].shape if reads else call.out.shape
 
     def stays(self, x: Operand) -> bool:

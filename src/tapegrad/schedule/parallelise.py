@@ -82,7 +82,7 @@ def parallelise(plan: Plan, room: float = math.inf) -> Plan:
         if any(facts.multiplies for facts in known[few]):
             found = _cut_together(plan.steps[few], known[few], alone[few], homes, room)
         else:
-            found = Together(1, alone[position])
+            found = Group(1, alone[position])
         position += found.taken
         if (cut := found.cut) is None:
             steps.append(plan.steps[position - 1])
@@ -127,7 +127,7 @@ class Parts(NamedTuple):
     own: Collection[Cell] = ()  # the cells with a row for each chunk
 
 
-class Together(NamedTuple):
+class Group(NamedTuple):
     """The number of adjacent steps in one parallel loop, and that loop. Steps among them that
     compute a number come before or after it."""
 
@@ -158,7 +158,7 @@ def _cut_together(
     alone: Sequence[Parts | None],
     homes: Homes,
     room: float,
-) -> Together:
+) -> Group:
     """The parallel loop that starts with the first step.
 
     A product is followed by steps on the rows that a chunk has just computed. Products that are too
@@ -166,7 +166,7 @@ def _cut_together(
     that shares nothing with the others. Single numbers in between are computed before or after. If
     a step is long by itself, short fills with zeros come before it.
     """
-    best = Together(1, alone[0])
+    best = Group(1, alone[0])
     seen: set[Cell] = set()
     group: list[Step] = []
     before: list[Step] = []
@@ -205,7 +205,7 @@ def _cut_together(
             continue
         if (cut := _cut(group, *shared, homes)) is None or _held(cut) > room:
             break
-        best = Together(count, cut, (*before,), (*after,))
+        best = Group(count, cut, (*before,), (*after,))
     return best
 
 

@@ -26,7 +26,7 @@ from tapegrad.extending import at_line, observed, refusal, unobserved
 from tapegrad.extending.arrays import Tracer, has_traced, record, stacked
 from tapegrad.extending.primitives import BroadcastTo, Sided
 from tapegrad.extending.primitives import elementwise as ew
-from tapegrad.extending.solvers import Broken, Often, guarded, known, often, sides
+from tapegrad.extending.solvers import Broken, HotTape, guarded, hot_tape, shared_tape, sides
 from tapegrad.extending.tapes import (
     METHODS,
     Aval,
@@ -55,7 +55,7 @@ from tapegrad.extending.tapes import (
 MAX_PATHS = 16  # paths through a function's branches
 
 
-class Other(Exception):
+class UntracedPath(Exception):
     """A callback takes a path that hasn't been traced."""
 
 
@@ -180,7 +180,7 @@ class Callback:
             many = _many(self.tape, self.wrt, count)
             run = guarded(many.tape)
             return many.table(lambda part: run(part, *self.values), xs)
-        except Other:  # a path that no solver has taken
+        except UntracedPath:  # a path that no solver has taken
             ways = len(self.ways)
             for x in xs.tolist():
                 self(x)
@@ -241,7 +241,7 @@ class Callback:
         given = [[*xs, *[p[k] for k in places]] for places in self._places]
         if len(self.ways) == 1:
             outs = builder.call(CallTape(first), given[0])
-            return known(builder.finish(outs))
+            return shared_tape(builder.finish(outs))
         conditions = [
             _holds(builder, way.tape, operands)
             for way, operands in zip(self.ways, given, strict=True)
@@ -253,7 +253,7 @@ class Callback:
             (some,) = builder.call(ew.logical_or, [some, condition])
         what = f"which way {self.name} takes"
         builder.guards.append(Guard(some, Literal(np.True_), what, None))
-        return known(builder.finish(found))
+        return shared_tape(builder.finish(found))
 
 
 @remembered
@@ -417,7 +417,7 @@ def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
     return holds
 
 
-class Many:
+class BatchedCallback:
     """A callback of one number, batched over `count` numbers: its first result and slopes."""
 
     def __init__(self, tape: Tape, wrt: tuple[int, ...], count: int) -> None:
@@ -433,7 +433,7 @@ class Many:
         for part in np.reshape(xs, (-1, self.count)):
             found = run(part)
             if found is None:
-                raise Other
+                raise UntracedPath
             columns = []
             for x, has_rows in zip(found, self.have_rows, strict=True):
                 x = x if has_rows else np.broadcast_to(x, (self.count, *np.shape(x)))
@@ -443,8 +443,8 @@ class Many:
 
 
 @remembered
-def _many(tape: Tape, wrt: tuple[int, ...], count: int) -> Many:
-    return Many(tape, wrt, count)
+def _many(tape: Tape, wrt: tuple[int, ...], count: int) -> BatchedCallback:
+    return BatchedCallback(tape, wrt, count)
 
 
 class Runner:
@@ -456,7 +456,7 @@ class Runner:
         self.callback = callback
         self.name = f"slopes of {callback.name}" if slopes else callback.name
         self.avals = [v.aval for v in tape.inputs[: len(callback.xs)]]
-        self.run = Often(tape, self.name)
+        self.run = HotTape(tape, self.name)
         self.made = _lean(self.avals, len(tape.outputs) == 1)
 
     @cached_property
@@ -466,17 +466,21 @@ class Runner:
     def many(self, xs: np.ndarray, count: int, p: Sequence[Any]) -> np.ndarray:
         """`Callback.many`, at the values p."""
         many = _many(self.callback.tape, self.callback.wrt, count)
-        run = often(many.tape, f"rows of {self.name}").on([plain_value(x) for x in p])
+        run = hot_tape(many.tape, f"rows of {self.name}").on([plain_value(x) for x in p])
         try:
             return many.table(run, xs)
         except Broken:
-            raise Other from None
+            raise UntracedPath from None
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
-        """The callable for SciPy, at the values p. It raises `Other` where no traced path fits."""
+        """The callable for SciPy, at the values p. It raises `UntracedPath` where no traced path
+        fits."""
         values = [plain_value(x) for x in p]
         f = self.made(
-            self.run.on(values), lambda *xs: fitting(xs, self.avals, self.name), Broken, Other
+            self.run.on(values),
+            lambda *xs: fitting(xs, self.avals, self.name),
+            Broken,
+            UntracedPath,
         )
 
         @functools.cache

@@ -43,13 +43,13 @@ from tapegrad.extending.tapes import (
     input_aval,
     trace_function,
 )
-from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
+from tapegrad.scipy.callbacks import Callback, Runner, UntracedPath, values_of
 
 OFF = -1  # the status of a call without a result
 Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
 
 
-class Outside:
+class SolverCall:
     """A call of a solver. `solver(fs, values)` takes functions and plain values and returns arrays
     and numbers. The last one is the solver's status: an integer, which is guarded."""
 
@@ -152,7 +152,7 @@ class Outside:
                 found = [np.asarray(x) for x in self._solved(fs, xs[:first])]
                 if all(map(_is_of, found, types)):
                     return found
-            except Other:
+            except UntracedPath:
                 pass
             except Exception as error:
                 let_through(error)

@@ -33,7 +33,6 @@ from tapegrad.primitives.base import Writer, broadcast_shapes
 from tapegrad.primitives.batches import cores_of
 from tapegrad.primitives.kinds import (
     Contraction,
-    Growing,
     Library,
     Lookup,
     Moving,
@@ -41,6 +40,7 @@ from tapegrad.primitives.kinds import (
     Region,
     Running,
     Scatter,
+    Spanning,
     View,
 )
 
@@ -91,9 +91,9 @@ def relations(call: Call, known: Known, rounds: int) -> Relations | None:
     p = call.primitive
     if p.pointwise or p.ties.leans:
         return _pointwise(call, known)
-    if isinstance(p, Moving) and not isinstance(p, Growing):
+    if isinstance(p, Moving) and not isinstance(p, Spanning):
         return _window(call, known, rounds)
-    if isinstance(p, (View, Lookup, Scatter, Region, Growing)):
+    if isinstance(p, (View, Lookup, Scatter, Region, Spanning)):
         return _mover(call, known, rounds)
     if isinstance(p, Reduction):
         return _reduction(call)
@@ -333,7 +333,7 @@ def written_at(call: Call, known: Known, rounds: int) -> Any:
     """
     p: Any = call.primitive
     shape = call.operands[0].shape
-    if isinstance(p, Moving) and not isinstance(p, Growing):
+    if isinstance(p, Moving) and not isinstance(p, Spanning):
         return (
             None
             if any(isinstance(x, Among) for x in known)

@@ -246,7 +246,7 @@ def of_elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         operands = pair[:1] if name in ("invert", "bitwise_count") else pair
         dtype = (np.uint8,) if name == "bitwise_count" else ()
         yield Sample(entry, operands, each(INTEGERS[name], *dtype))
-    elif name == "again":
+    elif name == "recompute_after":
         pair = (normal(2, 1), normal(2, 3, seed=1))
         yield Sample(entry, pair, lambda after, x: x)
         yield Sample(entry, (normal(), normal(3, seed=1)), lambda after, x: x, label="scalar left")

@@ -24,7 +24,7 @@ from tapegrad.backends.numpy.lives import box_of
 from tapegrad.backends.numpy.numbers import FLOAT, FLOATS, NO, TRUE, form_of
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise
-from tapegrad.primitives.kinds import Growing, Moving, Scatter, View
+from tapegrad.primitives.kinds import Moving, Scatter, Spanning, View
 from tapegrad.primitives.views import as_numpy
 
 # Elements: each has operations of its own, and NumPy adds up more of them in another order.
@@ -185,7 +185,7 @@ class Elements(Lines):
     def _counts(self, call: Call, names: Names) -> bool:
         """Whether no slice has a negative length in any round: the texts of slices assume it."""
         p: Any = call.primitive
-        if not isinstance(p, Growing):
+        if not isinstance(p, Spanning):
             return True
         ends, first = [], len(p.index)  # the places come before the counts
         for x, moves in zip(p.steps(call.operands), p.moves, strict=True):

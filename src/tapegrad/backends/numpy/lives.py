@@ -106,7 +106,7 @@ def added_places(
     return found
 
 
-def standing_zeros(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operand, Operand] | None]:
+def nan_masks(tape: Tape, uses: Counter[Operand]) -> dict[int, tuple[Operand, Operand] | None]:
     """The masks that make a contribution x 0 where x is NaN and its cotangent is 0
     (`differentiate.masks`), for scalars and small arrays.
 

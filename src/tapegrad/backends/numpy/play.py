@@ -18,8 +18,8 @@ from tapegrad.backends.numpy.lives import (
     SMALL_BYTES,
     kept,
     kept_number,
+    nan_masks,
     reads,
-    standing_zeros,
     written_over,
 )
 from tapegrad.backends.numpy.numbers import of_numbers
@@ -59,7 +59,7 @@ class Script:
         dead = last_uses(tape) if any(self.start) or frees else {}
         over = written_over(tape, dead) if dead else {}
         writes = in_place(tape, own)
-        standing = standing_zeros(tape, reads(tape))
+        standing = nan_masks(tape, reads(tape))
         taken = set(over.values())
         guards: dict[int, list[Guard]] = {}  # by the ids of variables
         for guard in tape.guards:

@@ -39,8 +39,8 @@ from tapegrad.backends.numpy.lives import (
     box_of,
     is_ufunc,
     kept,
+    nan_masks,
     reads,
-    standing_zeros,
     summed_places,
     written_over,
 )
@@ -301,7 +301,7 @@ class _Text(Elements):
         left = {*tape.outputs}
         uses = reads(tape)
         sums = summed_places(tape, uses)
-        standing = standing_zeros(tape, uses)
+        standing = nan_masks(tape, uses)
         adding = [k for k in writes.updates if not (self.apart and writes_fixed(tape.calls[k]))]
         parts = added_places(tape, uses, adding)
         totals: dict[int, str] = {}

@@ -19,7 +19,7 @@ from tapegrad.backends.numpy.lives import mask_of
 from tapegrad.core.locks import remembered
 from tapegrad.ir.tape import Call, Operand, Tape, Var
 from tapegrad.primitives.control import Applied
-from tapegrad.primitives.kinds import Contraction, Lookup, Repeated, Scatter, Taking, View
+from tapegrad.primitives.kinds import Contraction, Lookup, ReadPart, Repeated, Scatter, View
 
 
 @dataclass
@@ -132,7 +132,7 @@ def _results(
         return ()
     linear = {*p.algebra.linear, *p.algebra.additive}
     linear.update([len(call.operands) - 1] * bool(p.algebra.by_rows))
-    moves = isinstance(p, (View, Scatter, Lookup, Taking, Contraction))
+    moves = isinstance(p, (View, Scatter, Lookup, ReadPart, Contraction))
     return call.outs if moves or linear.issuperset(at) else None
 
 

@@ -75,7 +75,7 @@ class Mark:
         self.text = text
 
 
-class Made(Mark):
+class ComputedPart(Mark):
     """A placeholder of a part of a result that lines of Python compute from outputs and fixed
     arrays. The lines and the expression name these in braces; `imported` is the import that they
     need."""

@@ -18,7 +18,7 @@ from tapegrad.backends.source.names import Scope
 from tapegrad.backends.source.products import emit_product
 from tapegrad.backends.source.program import LINE, Axes, Kernel, Program, lines_of
 from tapegrad.backends.source.rounds import emit_recurrence
-from tapegrad.backends.source.rows import Asked, is_cleared, is_short_row
+from tapegrad.backends.source.rows import HoistedTests, is_cleared, is_short_row
 from tapegrad.core.arrays import BITS, is_half
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
@@ -246,7 +246,7 @@ class _KernelEmitter:
         if is_cleared(self, loop):
             self.line(f"clear({self.array(loop.body[0].cell)})")  # type: ignore[attr-defined]
             return
-        loop = replace(loop, body=Asked(self, loop).rest())
+        loop = replace(loop, body=HoistedTests(self, loop).rest())
         if not loop.body:
             return
         tiles = loop.step != 1 and loop.start is None  # the short name is for the rows of a tile

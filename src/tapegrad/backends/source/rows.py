@@ -75,7 +75,7 @@ def is_cleared(emitter: Any, loop: Loop) -> bool:
     return repr(float(step.reads[0].literal.value)) == "0.0"  # type: ignore[union-attr]
 
 
-class Asked:
+class HoistedTests:
     """The tests in a loop that can be made for all numbers at once, before the loop. The numbers
     follow each other from round to round, or each round tests a short row."""
 

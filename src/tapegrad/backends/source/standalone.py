@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.backends.host import HOST
 from tapegrad.backends.source.arguments import (
-    Made,
+    ComputedPart,
     Mark,
     branches,
     is_plain_tree,
@@ -236,7 +236,7 @@ class _Writer:
         return text[1:-1] if type(x) is tuple and len(x) > 1 else text
 
     def _said(self, x: Any) -> str | None:
-        if not isinstance(x, Made):
+        if not isinstance(x, ComputedPart):
             return _said(x)
         names = {name: self.program.scope.fresh(name) for name in x.arrays}
         self.imports.append(x.imported)

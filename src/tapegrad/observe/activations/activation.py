@@ -9,7 +9,7 @@ from typing import Any
 
 from tapegrad.core.handlers import of_handler
 from tapegrad.errors import TraceError
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.uses import Then
 from tapegrad.observe.program.frames import MISSING, operand
@@ -55,7 +55,7 @@ class Activation(Follower):
 
     def __init__(
         self,
-        o: Notes,
+        o: RunRecord,
         frame: FrameType,
         address: int,
         function: Any,

@@ -10,7 +10,7 @@ from tapegrad.core.named import own_attribute
 from tapegrad.core.statics import is_generator, is_watched
 from tapegrad.core.trees import flatten
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.queried import advice_about_draw
 from tapegrad.observe.guards.uses import Then, both
@@ -50,7 +50,7 @@ def generator_drawn_from(a: Activation, f: Any, args: Sequence[Any]) -> Any:
     return generator if known or (traced and f.__name__ not in _SETTING) else None
 
 
-def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> None:
+def made_generator(o: RunRecord, made: Any, seeded: bool, args: Sequence[Any]) -> None:
     """Record that a random generator, or a bit generator, was created."""
     o.quiet = False
     if seeded and not any(id(x) in o.unseeded for x in args):
@@ -59,21 +59,21 @@ def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> No
     bits = getattr(made, "bit_generator", None)
     o.unseeded[id(bits)] = bits
     if not isinstance(made, randomness.kinds()):
-        o.reads.lost(type(made).__name__)
+        o.reads.use_once(type(made).__name__)
 
 
-def draws_unseeded(o: Notes, generator: Any) -> None:
+def draws_unseeded(o: RunRecord, generator: Any) -> None:
     """Record a draw from a generator without a seed: it has other numbers at each call. Draws by
     Python's library, for names of files and locks, don't affect results, and aren't refused."""
     frame: Any = None if o.running is None else o.running.frame
-    o.reads.lost(type(generator).__name__, advice_about_draw(frame))
+    o.reads.use_once(type(generator).__name__, advice_about_draw(frame))
     while frame is not None and frame.f_globals.get("__name__") == "random":
         frame = frame.f_back
     if frame is None or is_told(frame.f_code.co_filename):
         o.refuse(randomness.unseeded(o.label))
 
 
-def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def of_generator(o: RunRecord, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """Record a call of a generator's method; `args` begin with the generator."""
     if (
         f.__name__ in _SETTING
@@ -95,7 +95,7 @@ def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     return both(note, o.draws(args[0]))
 
 
-def taken_by_a_derivative(o: Notes, values: Sequence[Any]) -> Then | None:
+def taken_by_a_derivative(o: RunRecord, values: Sequence[Any]) -> Then | None:
     """Record that a derivative is called with these values. It doesn't matter which generators are
     among them, and draws are recorded where they happen."""
     values = [x for x in values if not is_watched(x)]

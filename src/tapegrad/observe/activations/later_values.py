@@ -19,7 +19,7 @@ from tapegrad.core.named import own_attribute
 from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Source
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.files import path_of
 from tapegrad.observe.objects.inspection import found_in_class
@@ -31,7 +31,7 @@ from tapegrad.observe.objects.purity import (
     READERS,
     functions_in_c,
     is_file,
-    is_harmless,
+    is_pure,
     is_pythons_class,
     module_of,
 )
@@ -109,7 +109,7 @@ def held_in(values: Sequence[Any]) -> set[Any]:
     return found
 
 
-def read_back(o: Notes) -> None:
+def read_back(o: RunRecord) -> None:
     """Record a read that may return what the run has written before. The written values have no
     derivative any more: those passed to repeated calls, and those that texts were made of."""
     for trace, operand, src in o.sent:
@@ -118,7 +118,7 @@ def read_back(o: Notes) -> None:
         _end(o, trace, guard.operand, f"{_A_TEXT}{at_source(guard.src)} may be read again")
 
 
-def text_in_list(o: Notes, later: Later, text: str) -> None:
+def text_in_list(o: RunRecord, later: Later, text: str) -> None:
     """Record that a text is an item of a list that a repeated call returns. It isn't guarded, like
     a text that is shown."""
     for x in held_in([later]):
@@ -146,7 +146,7 @@ def pass_texts(a: Activation, f: Any, values: Sequence[Any], as_one: bool = Fals
     numbers = set().union(*map(numbers_in, found)) if shown else set()
     for trace, told in shown if numbers else ():
         if told.may_be_among(numbers):
-            o.reads.lost(_A_TEXT)  # it has no guard
+            o.reads.use_once(_A_TEXT)  # it has no guard
             fact = f"{name_of(f)} may make {_A_TEXT}{at_source(told.src)} a number again"
             _end(o, trace, told.operand, fact)
 
@@ -158,7 +158,7 @@ def read_error(a: Activation, values: Sequence[Any], name: str = "") -> None:
     for x in parts_of(values) if that_are_shown() else ():
         is_read = isinstance(x, BaseException) and may_show(_held_by(x, name))
         if is_read and not is_to_show(a.frame, SHOWING):
-            a.o.reads.lost(_A_TEXT)
+            a.o.reads.use_once(_A_TEXT)
 
 
 def _held_by(x: BaseException, name: str) -> list[Any]:
@@ -241,7 +241,7 @@ def _keeps_texts(f: Any) -> bool:
         return True
     of = own_attribute(f, "__objclass__") or own_attribute(f, "__self__")
     if isinstance(of, types.ModuleType):
-        in_c = of.__name__ in MODULES_IN_C and of.__name__ not in _MAKING and is_harmless(f)
+        in_c = of.__name__ in MODULES_IN_C and of.__name__ not in _MAKING and is_pure(f)
         return in_c or f.__name__ in _OF_PATHS
     if of is None:
         call = kind.__call__
@@ -259,7 +259,7 @@ _MAKING = ("math", "cmath", "_statistics", "_struct", "binascii", "zlib")  # mak
 _OF_PATHS = ("open", "stat", "lstat", "access", "listdir", "scandir", "readlink", "getcwd")
 
 
-def _end(o: Notes, trace: Any, operand: Any, fact: str) -> None:
+def _end(o: RunRecord, trace: Any, operand: Any, fact: str) -> None:
     """Forbid derivatives through a traced value; `fact` is the reason."""
     if (trace, operand) in o.ended:
         return
@@ -287,7 +287,7 @@ def _filled(x: Any, made: dict[Later, Any]) -> Any:
 
 
 def now_of(
-    o: Notes, later: Later, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    o: RunRecord, later: Later, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Callable[[], Any]:
     """The function that makes the call in this trace. In a repeated trace, the first calls with an
     effect are already made, and their former results are returned. A file that was closed is opened
@@ -330,7 +330,7 @@ def parts_of(values: Sequence[Any]) -> list[Any]:
 MAX_PARTS = 10_000
 
 
-def is_later(o: Notes, x: Any) -> bool:
+def is_later(o: RunRecord, x: Any) -> bool:
     return id(x) in o.reads.anew
 
 

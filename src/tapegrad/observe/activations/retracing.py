@@ -10,7 +10,7 @@ from tapegrad.errors import InternalError
 _T = TypeVar("_T")
 
 
-class Reconsidered(BaseException):
+class Retrace(BaseException):
     """Raised to repeat a trace with new notes. The trace has merged values that can't be merged, or
     has failed, possibly because of a merge: then `error` is its error."""
 
@@ -22,12 +22,12 @@ class Reconsidered(BaseException):
 
 
 def settled(run: Callable[[], _T]) -> _T:
-    """The result of `run`, which traces. It is repeated as long as it raises `Reconsidered`."""
-    failed: list[Reconsidered] = []
+    """The result of `run`, which traces. It is repeated as long as it raises `Retrace`."""
+    failed: list[Retrace] = []
     while len(failed) < MAX_REPETITIONS and (not failed or failed[-1].notes or len(failed) < TRIES):
         try:
             return run()
-        except Reconsidered as found:
+        except Retrace as found:
             failed.append(found)
         except Exception:
             _take_back(failed)
@@ -36,7 +36,7 @@ def settled(run: Callable[[], _T]) -> _T:
     raise failed[-1].error or InternalError("a trace can't be settled")
 
 
-def _take_back(failed: Sequence[Reconsidered]) -> None:
+def _take_back(failed: Sequence[Retrace]) -> None:
     """Remove the notes of failed traces: the error occurs without merges, too."""
     for found in failed:
         for held, jump in found.notes if found.error is not None else ():

@@ -1,6 +1,6 @@
 """The notes of a run, with its reads of names: globals, cells, and whose code runs.
 
-Handlers of instructions and calls write to `Notes`; `observer.Observer` is the subclass that
+Handlers of instructions and calls write to `RunRecord`; `observer.Observer` is the subclass that
 follows frames.
 """
 
@@ -25,7 +25,7 @@ from tapegrad.observe.activations.undo import Undoing
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.identities import Identities
 from tapegrad.observe.guards.locations import Location
-from tapegrad.observe.guards.package_calls import Questions
+from tapegrad.observe.guards.package_calls import Queries
 from tapegrad.observe.guards.queried import OF_STREAMS, OF_TIME, advice_about_draw
 from tapegrad.observe.guards.uses import Then, Uses
 from tapegrad.observe.objects import randomness
@@ -46,7 +46,7 @@ class Running(Protocol):
     users: bool
 
 
-class Notes(Uses):
+class RunRecord(Uses):
     """Records what a run reads. `arguments` is the pair (args, kwargs) of the traced call, and
     `home` the folder of the user's program."""
 
@@ -93,7 +93,7 @@ class Notes(Uses):
         self.choices: Any = None
         self.clocks = Clocks()
         self.undoing = Undoing()
-        self.questions = Questions(self.reads)
+        self.questions = Queries(self.reads)
         # Calls of functions of installed packages: see `observe.packages.library_calls`.
         self.roots: set[CodeType] = set()  # codes of functions traced in this run
         self.library: Any = None  # the call that is followed
@@ -167,7 +167,7 @@ class Notes(Uses):
             _, word, advice, refusal = self.dates[id(x)]
             if refusal is not None:
                 self.refuse(refusal)
-            self.reads.lost(word, advice)
+            self.reads.use_once(word, advice)
         super().kind(x)
 
     def date(self, x: Any) -> None:
@@ -234,13 +234,13 @@ class Notes(Uses):
         if self.library is None:
             super().refuse(error)
         else:
-            self.reads.lost("what an installed package's function does")
+            self.reads.use_once("what an installed package's function does")
 
     def fault(self, error: Exception) -> None:
         """Record an error of the observer itself: the tape is used once."""
         let_through(error)
         strict = STRICT and not self.reads.never
-        self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
+        self.reads.use_once(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
         if strict:
             fault = InternalError(f"what the function reads couldn't be followed: {error!r}")
             self.refuse(fault.with_traceback(error.__traceback__))
@@ -251,7 +251,7 @@ class Notes(Uses):
             if stream is before or getattr(stream, "name", "") == os.devnull:
                 continue
             if self.reads.place(stream) is not None or id(stream) in self.reads.anew:
-                self.reads.lost(name_of(type(stream)), OF_STREAMS)
+                self.reads.use_once(name_of(type(stream)), OF_STREAMS)
             self.streams[id(stream)] = stream
 
     def classes(self, kind: type) -> None:
@@ -265,7 +265,7 @@ class Notes(Uses):
     def loaded(self, name: str, module: Any) -> None:
         """Record the import of a module; `name` is its key in `sys.modules`."""
         if not name:
-            self.reads.lost(f"import {module.__name__}")
+            self.reads.use_once(f"import {module.__name__}")
             return
         place = self.reads.constant(sys.modules, "sys.modules")
         self.reads.read(place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", module, name)
@@ -367,7 +367,7 @@ class Notes(Uses):
         for x in given:
             self.undoing.goes_on(self.reads, x)
             if id(x) in self.streams:
-                self.reads.lost("what is shown", OF_STREAMS)
+                self.reads.use_once("what is shown", OF_STREAMS)
         # The `==` of other objects may compare identities.
         plain: Any = object.__eq__
         compared = all(type(x).__eq__ is not plain for x in given)
@@ -412,7 +412,7 @@ class Notes(Uses):
             self.refuse(randomness.drawn_once(trace.label, generator))
         self.before_draw(generator)
         frame = None if self.running is None else self.running.frame
-        self.reads.lost(type(generator).__name__, advice_about_draw(frame))
+        self.reads.use_once(type(generator).__name__, advice_about_draw(frame))
         return None
 
     def before_draw(self, generator: Any) -> None:

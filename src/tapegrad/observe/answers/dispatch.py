@@ -67,7 +67,7 @@ class Dispatch:
     part: Handler  # an item
     viewed: Handler  # an array viewed as such a class
     seed: Handler  # a generator's seed, with traced integers made plain
-    plain: Handler  # the plain array of a `MadeTracer`; None for other objects
+    plain: Handler  # the plain array of a `CreatedTracer`; None for other objects
     whole: Handler  # a traced integer, guarded and made plain; None for other objects
     key: Handler  # the same for a key
     needs_plain: Handler  # whether C code needs plain real numbers at this instruction

@@ -35,7 +35,7 @@ class Facts:
         self.remembered: dict[tuple[int, Hashable], Any] = {}
         self.lines: dict[str, tuple[set[Any], Any]] = {}
 
-    def lost(self, word: str, advice: str = "") -> None:
+    def use_once(self, word: str, advice: str = "") -> None:
         """Record a read that can't be compared, or a call that can't be followed: no later call can
         use the tape. `advice` is for the user."""
         self.losses += 1

@@ -133,7 +133,7 @@ class Identities:
         if self._is_chance(x, y):
             traced = isinstance(x, Value) or isinstance(y, Value)
             if users or traced:
-                self.reads.lost("which of two equal numbers it is")
+                self.reads.use_once("which of two equal numbers it is")
             first, second = self.original(x), self.original(y)
             if traced and type(first) is int and first == second and first is not second:
                 self.refuse(_large(self.label))  # one may be computed from the other
@@ -199,7 +199,7 @@ class Identities:
         single = single_of(x)
         found = self.original(x) if single is None else single
         if found is not x and single is None:
-            self.reads.lost("the identity of an argument")
+            self.reads.use_once("the identity of an argument")
         return id(found)
 
     def _outside(self, x: Any) -> tuple[Any, str] | None:

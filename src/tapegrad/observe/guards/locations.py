@@ -251,7 +251,7 @@ def value_at(x: Any, at: Any) -> Any:
         return len(x)
     if what == "elements":
         return x
-    if what == "answer":  # of a `Question`
+    if what == "answer":  # of a `Query`
         return x.number(key)
     if what == "cell":
         try:

@@ -201,13 +201,13 @@ class Lookups:
         reads, kind = self.reads, type(x)
         if looks_up_itself(kind) and not _goes_on_plainly(kind):
             if place := reads.place(x):
-                reads.lost(place.word)
+                reads.use_once(place.word)
             return
         if is_pandas_object(x) and not (self.by_user and name in x.__dict__):
             self.table(x)
             return
         if is_bar(kind) and tells_time(x, name):
-            self.reads.lost(name)
+            self.reads.use_once(name)
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)
@@ -230,7 +230,7 @@ class Lookups:
             if place is not None:
                 reads.read(place, ("attr", name), attribute(name, x), own[name], name)
             elif isinstance(x, threading.Thread) and name == "_name" and x.name[:7] == "Thread-":
-                reads.lost("the name of a thread")  # it contains a counter
+                reads.use_once("the name of a thread")  # it contains a counter
         elif found is not ABSENT:
             if users:
                 self.in_class(kind, name, found)
@@ -280,7 +280,7 @@ class Lookups:
             if type(value) in CONTAINERS:
                 self.made(value)
             elif not isinstance(value, (np.generic, *_EQUAL)):
-                self.reads.lost(name)
+                self.reads.use_once(name)
 
     # ---- classes
 
@@ -335,7 +335,7 @@ class Lookups:
         if isinstance(x, property):
             held = [("{}.fget", x.fget), ("{}.fset", x.fset)]
             if x.fget is not None and not isinstance(x.fget, types.FunctionType):
-                self.reads.lost(name)  # written in C: not followed
+                self.reads.use_once(name)  # written in C: not followed
         elif isinstance(x, (functools.cached_property, functools.partialmethod)):
             held = [("{}.func", x.func)]
         elif isinstance(x, functools.singledispatchmethod):
@@ -371,7 +371,7 @@ class Lookups:
         if id(kind) not in self._equipped:
             self._equipped[id(kind)] = kind
             if looks_up_itself(type(kind)):
-                self.reads.lost("a class")
+                self.reads.use_once("a class")
                 return False
             bases = kind.__mro__
             names = {k: [*vars(c)] for k, c in enumerate(bases) if self.is_users_class(c)}

@@ -80,7 +80,7 @@ class Local(Leaf):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Answer:
+class CallResult:
     """The result of a function, and its arguments before and after the call."""
 
     def __init__(self, f: Any, before: Any) -> None:
@@ -128,7 +128,7 @@ class Answer:
         it."""
         return self.handed and self.result is _OTHER and not self.once and is_source(self.raw)
 
-    def is_like(self, other: Answer, varies: bool = False) -> bool:
+    def is_like(self, other: CallResult, varies: bool = False) -> bool:
         """Whether both calls had the same result; if it `varies`, up to the values of numbers."""
         if self.error is not None or other.error is not None:
             return type(self.error) is type(other.error) and str(self.error) == str(other.error)
@@ -173,12 +173,12 @@ _returned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 def _was_returned(x: Any) -> bool:
     found = _returned.get(id(x))
-    return found is x or (type(found) is Answer and any(y is x for y in found.objects))
+    return found is x or (type(found) is CallResult and any(y is x for y in found.objects))
 
 
-class _Answers(threading.local):
+class _CallResults(threading.local):
     # the answers in this call of the derivative, in order; None for one to be repeated
-    given: list[Answer | None] | None = None
+    given: list[CallResult | None] | None = None
 
     def objects(self) -> Iterator[tuple[int, int, Any]]:
         """Yield the returned objects so far, with the numbers of the call and of the object."""
@@ -198,11 +198,11 @@ class _Answers(threading.local):
             randomness.put_back(generator, state)
 
 
-answers = _Answers()
+answers = _CallResults()
 
 
 @contextmanager
-def one_call(given: list[Answer | None] | None = None) -> Iterator[None]:
+def one_call(given: list[CallResult | None] | None = None) -> Iterator[None]:
     """Context of one call of a derivative: no function is called twice in it for one call of the
     program. The answers in `given` so far remain valid."""
     before, answers.given = answers.given, [] if given is None else given
@@ -212,10 +212,10 @@ def one_call(given: list[Answer | None] | None = None) -> Iterator[None]:
         answers.given = before
 
 
-class Question:
+class Query:
     """Call number `k` of such functions in a run, and its answer."""
 
-    def __init__(self, k: int, answer: Answer) -> None:
+    def __init__(self, k: int, answer: CallResult) -> None:
         self.k, self.answer = k, answer
         self.varies = False  # whether the numbers in the result are inputs of the tape
 
@@ -224,7 +224,7 @@ class Question:
         was = self.answer
         now = _given(self.k, was.f, was.before)
         if now is None:
-            now = Answer(was.f, was.before)
+            now = CallResult(was.f, was.before)
             now.once = was.once
             args, kwargs = filled(was.before)
             now.drew = [(g, randomness.state_of(g)) for g, _ in was.drew]
@@ -248,14 +248,14 @@ class Question:
         return answer.objects[n] if answer is not None else None
 
 
-class Questions:
+class Queries:
     """The calls of such functions in one run."""
 
     def __init__(self, reads: Reads) -> None:
         self.reads = reads
         self.count = 0
         self.takes = 0  # the number of calls that took a value from an iterator or a queue
-        self.last: Question | None = None  # the call that has just been made
+        self.last: Query | None = None  # the call that has just been made
         self.made: dict[int, Any] = {}  # returned objects, by id
         self.olds: dict[int, Any] = {}  # and those that existed before
         self._returned: list[tuple[np.ndarray, int]] = []  # returned arrays, and checksums
@@ -279,7 +279,7 @@ class Questions:
         k, self.count = self.count, self.count + 1
         answer = _given(k, f, before)
         if answer is None or answer.is_spent():
-            answer = Answer(f, before)
+            answer = CallResult(f, before)
             answer.once = any(map(is_source, (own_attribute(f, "__self__"), *args)))
             found = answer.ask(args, kwargs)
             _give(k, answer)
@@ -292,7 +292,7 @@ class Questions:
                 write_back(answer.after, (args, kwargs))
         answer.handed = True
         self.takes += answer.once
-        self.last = Question(k, answer)
+        self.last = Query(k, answer)
         if answer.error is not None:
             raise answer.error
         return found
@@ -301,7 +301,7 @@ class Questions:
         """The recorder of the result of an instruction that is equivalent to `f(*args)`."""
         self.last = None
         try:
-            answer = Answer(f, self._told((args, {})))
+            answer = CallResult(f, self._told((args, {})))
         except Incomparable:
             return lambda result: None
 
@@ -310,7 +310,7 @@ class Questions:
             _given(k, f, answer.before)  # drops the answers of another path
             answer.note(result, args, {})
             _give(k, answer)
-            self.last = Question(k, answer)
+            self.last = Query(k, answer)
 
         return then
 
@@ -320,7 +320,7 @@ class Questions:
         question, self.last = self.last, None
         answer = None if question is None else question.answer
         if answer is None or not answer.is_like(answer):
-            self.reads.lost(word, CALLED_OUTSIDE)
+            self.reads.use_once(word, CALLED_OUTSIDE)
             return
         answer.raw = None
         if answer.has_objects:
@@ -340,13 +340,13 @@ class Questions:
             except TypeError:
                 _returned[id(x)] = answer
             if self.reads.place(x) is not None:  # it existed before
-                self.reads.lost(word, CALLED_OUTSIDE)
+                self.reads.use_once(word, CALLED_OUTSIDE)
                 return
             place = self.reads._place(x, self.reads._assigned(f"{name}.part({n})"), word)
             if isinstance(x, np.ndarray):
                 self.reads.contents(place)
         if any(checksum != _checksum(x) for x, checksum in self._returned):
-            self.reads.lost(word, CALLED_OUTSIDE)  # the tape may have used the former contents
+            self.reads.use_once(word, CALLED_OUTSIDE)  # the tape may have used the former contents
         if answer.has_objects:
             self._returned += [(x, _checksum(x)) for x in answer.arrays]
 
@@ -409,7 +409,7 @@ def _checksum(x: np.ndarray) -> int:
     return zlib.crc32(bytes_of(x))
 
 
-def _given(k: int, f: Any, before: Any) -> Answer | None:
+def _given(k: int, f: Any, before: Any) -> CallResult | None:
     """The answer to this call in the current call of the derivative, if it was made already."""
     known = answers.given
     answer = None if known is None or k >= len(known) else known[k]
@@ -419,7 +419,7 @@ def _given(k: int, f: Any, before: Any) -> Answer | None:
     return answer
 
 
-def _give(k: int, answer: Answer) -> None:
+def _give(k: int, answer: CallResult) -> None:
     known = answers.given
     if known is not None and k <= len(known):
         known[k : k + 1] = [answer]

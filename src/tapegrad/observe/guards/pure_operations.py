@@ -32,10 +32,10 @@ from tapegrad.observe.objects.purity import (
     PLAIN_TYPES,
     is_extensions,
     is_file,
-    is_harmless,
     is_inert,
     is_numpys_module,
     is_own,
+    is_pure,
     is_pythons_class,
     is_self_contained,
     is_silent,
@@ -173,17 +173,17 @@ def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
         if _is_tapegrads(f.__module__):
             tells = getattr(f, "tells", False)  # the trace doesn't call these functions
             return _are_passive([x for x in values if not (tells and callable(x))])
-        return is_harmless(f) and _reads(kwargs) and _are_passive(values)
+        return is_pure(f) and _reads(kwargs) and _are_passive(values)
     if kind is types.MethodType:
         return changes_nothing(f.__func__, [f.__self__, *args], kwargs)
     if kind is functools.partial:
         return changes_nothing(f.func, [*f.args, *args], {**f.keywords, **kwargs})
     if kind is np.ufunc:
         given = len(args) <= f.nin or all(isinstance(x, Value) for x in args[f.nin :])
-        return is_harmless(f) and given and _reads(kwargs) and _are_passive(values)
+        return is_pure(f) and given and _reads(kwargs) and _are_passive(values)
     if kind is DISPATCHER:
         writes = f in _WRITERS and not (args and isinstance(args[0], Value))
-        return is_harmless(f) and not writes and _reads(kwargs) and _are_passive(values)
+        return is_pure(f) and not writes and _reads(kwargs) and _are_passive(values)
     if isinstance(f, type):
         plain = any(f is x for x in _MAKING) or issubclass(f, np.generic)
         if f is enumerate or f is zip or f is reversed:  # later steps are seen when they happen
@@ -226,7 +226,7 @@ def _is_builtin(f: Any, args: Sequence[Any], values: Sequence[Any]) -> bool:
             return bool(args) and has_attributes(args[0])
         known = f in _BUILTINS or f in _OPERATORS or held in _MODULES or f in _ASKING
         if not known and is_numpys_module(f.__module__):
-            known = is_harmless(f) and f not in _WRITERS
+            known = is_pure(f) and f not in _WRITERS
         return known and all(is_passive(x) for x in values)
     return _is_reading(held, f.__name__) and _are_passive(values)
 

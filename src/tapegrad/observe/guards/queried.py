@@ -69,7 +69,7 @@ _NAMES = {
 _ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
 
 
-class Asked:
+class Queried:
     """A repeatable call and its result: a value, or an error's class."""
 
     def __init__(self, f: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
@@ -88,7 +88,7 @@ class Asked:
         return same(self._now(), self.answer)
 
 
-def asked(
+def queried(
     o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str, frame: Any
 ) -> Then | None:
     """The recorder of a call, made by this frame, that later calls of the derivative repeat. None
@@ -106,18 +106,18 @@ def asked(
     if f is open and not only_reads(given, named):
         return None
     if are_changed(o.reads.effects, given[:1]):
-        return lambda answer: o.reads.lost(word, OF_FILES)
+        return lambda answer: o.reads.use_once(word, OF_FILES)
 
     def then(answer: Any) -> None:
-        question = Asked(f, given, named, _kept(answer))
+        question = Queried(f, given, named, _kept(answer))
         if f in (os.stat, os.lstat) and (name := asked_by(frame)):
-            question = Asked(told_of, [name, f, *given], named, MISSING)
+            question = Queried(told_of, [name, f, *given], named, MISSING)
         elif f is open or own_attribute(f, "__name__", "") == "load":  # the contents are read, too
-            question = Asked(contents_of, given[:1], {}, MISSING)
+            question = Queried(contents_of, given[:1], {}, MISSING)
         if same(question.answer, question.answer):
             o.reads.found(f"{o.reads._value(question)}.again()", True, word)
         else:
-            o.reads.lost(word)
+            o.reads.use_once(word)
 
     return both(o.taken([*args, *kwargs.values()]), then)
 

@@ -137,7 +137,7 @@ class Reads(Later):
             return [own]
         found = self._owners.get(id(owner_of(x)), [])
         if found and x.size and not any(lies_in(x, place.x) for place in found):
-            self.lost(found[0].word)  # it has memory beyond the array that was read
+            self.use_once(found[0].word)  # it has memory beyond the array that was read
         return found
 
     def is_key(self, x: Any) -> bool:
@@ -161,17 +161,17 @@ class Reads(Later):
         if self._is_open(holder):
             return
         if any((id(holder.x), end) in self.written for end in ENDS):
-            self.lost(word or holder.word, holder.grows)  # the value depends on what was added
+            self.use_once(word or holder.word, holder.grows)  # the value depends on what was added
         if key in self.written or key in self.remembered:
             return
         if key in self.taken and key != self.given:
-            self.lost(word or holder.word)
+            self.use_once(word or holder.word)
             self.taken[key]()
         if key in self._first:
             return
         self._first[key] = value
         if len(self.guards) > MAX_GUARDS:
-            self.lost(f"one of more than {MAX_GUARDS} things that it reads")
+            self.use_once(f"one of more than {MAX_GUARDS} things that it reads")
             return
         like = (holder.like and type(holder.x) is not types.FunctionType) or key in self.others
         first = len(self.guards)
@@ -194,7 +194,7 @@ class Reads(Later):
         kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another observed trace
             # An array that it has made may be written to later.
-            return None if x._trace.alive else self.lost(word)
+            return None if x._trace.alive else self.use_once(word)
         self._held.append(x)
         if kind in PLAIN_TYPES:
             self._plain(text, x, word)
@@ -309,7 +309,7 @@ class Reads(Later):
             return
         if place.x.dtype.hasobject:
             if not has_few(place.x) or any(True for _ in self.items(place)):
-                self.lost(place.word)  # these aren't guarded one by one
+                self.use_once(place.word)  # these aren't guarded one by one
             return
         self._whole.add(id(place.x))
         first, held = len(self.guards), np.ndarray.tobytes(place.x)  # a subclass may override it
@@ -324,7 +324,7 @@ class Reads(Later):
             return
         if id(x) not in self._whole:  # else its contents before the run's write are known
             if any(number == id(x) and at != WHOLE for number, at in self.written):
-                self.lost(place.word, place.grows)
+                self.use_once(place.word, place.grows)
             self._whole.add(id(x))
             first = len(self.guards)
             self._note_items(place)
@@ -408,8 +408,8 @@ class Reads(Later):
         for change in changes:
             change.at_once(self)
 
-    def lost(self, word: str, advice: str = "") -> None:
-        super().lost(word, advice)
+    def use_once(self, word: str, advice: str = "") -> None:
+        super().use_once(word, advice)
         self.settle()
 
     def _is_open(self, place: Location) -> bool:
@@ -457,7 +457,7 @@ class Reads(Later):
             if type(each.x) in CONTAINERS:
                 self.pin(each.x)
         if isinstance(place.x, bytearray):
-            self.lost(place.word)  # its resizing depends on exported memory
+            self.use_once(place.word)  # its resizing depends on exported memory
         else:
             list(self.items(place))
             self.write(place, WHOLE, "", place.word)
@@ -488,13 +488,13 @@ class Reads(Later):
         holder, at, word = write.holder, write.at, write.word
         self.where.setdefault(word, write.src)  # the run is over
         if at is WHOLE:
-            return None if write.is_as_before() else self.lost(word)
+            return None if write.is_as_before() else self.use_once(word)
         now = write.now()
         if now is write.before and type(now) not in PLAIN_TYPES:  # the run has restored it
             there = f"{self._value(value_at)}({self.named(holder)}, {self._value(at)})"
             return self._fact(f"{there} is {self._value(now)}", word)
         if (id(holder.x), at) in self._first:
-            return None if is_same(self._first[id(holder.x), at], now) else self.lost(word)
+            return None if is_same(self._first[id(holder.x), at], now) else self.use_once(word)
         if now is ABSENT or type(now) not in PLAIN_TYPES:
-            return self.lost(word)
+            return self.use_once(word)
         self._plain(self._assigned(write.text.replace("{}", self.named(holder))), now, word)

@@ -38,8 +38,8 @@ from tapegrad.observe.objects.purity import (
     is_changeable,
     is_extensions,
     is_followed,
-    is_harmless,
     is_inert,
+    is_pure,
     is_pythons_class,
     is_recorded,
     is_self_contained,
@@ -118,7 +118,7 @@ class Uses:
                         self.reads.contents(place)
             for x, was in zip(arrays, before, strict=not traced):
                 if inspection.checksum(x) != was:  # as `out=`, for instance
-                    self.reads.lost(self.reads.arrays_of(x)[0].word)
+                    self.reads.use_once(self.reads.arrays_of(x)[0].word)
 
         return then
 
@@ -145,7 +145,7 @@ class Uses:
         copied |= (part := isinstance(x, Returnable)) and x.stay()
         copied |= kind is frozenset and all(INERT[type(e)] for e in x)
         if not (copied or INERT[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
-            self.reads.lost(f"{repr(x) if part else f'a {kind.__name__}'} among the results")
+            self.reads.use_once(f"{repr(x) if part else f'a {kind.__name__}'} among the results")
 
     def _take(
         self, values: Iterable[Any], arrays: list[np.ndarray], whole: bool, seen: set[int]
@@ -192,7 +192,7 @@ class Uses:
                 self._take([x()], arrays, whole, seen)
             elif is_bar(kind) or (is_pandas_class(kind) and not is_pythons_class(kind)):
                 if place is not None:  # an unknown referent can't be compared
-                    reads.lost(place.word)
+                    reads.use_once(place.word)
             elif callable(x) and not is_pythons_class(kind):
                 self.enters = True
                 self._take(self.callable(x), arrays, whole, seen)
@@ -216,7 +216,7 @@ class Uses:
                 if place is not None and is_bytes:
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
                 elif place is not None and not is_screen(x):
-                    reads.lost(place.word)
+                    reads.use_once(place.word)
 
     def table(self, x: Any) -> None:
         """Record that all of a pandas object is read: its labels, and the memory of its numbers,
@@ -248,7 +248,7 @@ class Uses:
             if (found := inspect.getattr_static(x, name, None)) is not None:
                 shows.append(type(getattr(found, "fget", None)) is FunctionType)
         if not all(shows):
-            self.reads.lost(type(x).__name__)
+            self.reads.use_once(type(x).__name__)
         return bool(shows)
 
     def _all_of(self, x: Any) -> list[Any]:
@@ -269,11 +269,11 @@ class Uses:
         if type(f) is functools._lru_cache_wrapper and self.reads.place(f) is None:
             return [*vars(f).values()]
         held = own_attribute(f, "__self__")
-        known = is_harmless(f) or (is_extensions(f) and is_pandas_class(f))
+        known = is_pure(f) or (is_extensions(f) and is_pandas_class(f))
         if is_read(held) or is_self_contained(type(held)):
             known = known or self.reads.place(held) is None
         if not known or id(f) in READERS or type(f) in LOOKING_UP:
-            self.reads.lost(own_attribute(f, "__qualname__", type(f).__name__))
+            self.reads.use_once(own_attribute(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
             if isinstance(held, np.ndarray):
                 for place in self.reads.arrays_of(held):
@@ -311,7 +311,7 @@ class Uses:
                 continue
             if not operator_is_known(kind):
                 place = self.reads.place(x)
-                self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
+                self.reads.use_once(place.word if place is not None else f"a {kind.__name__}")
             special.append(x)
             self.kind(x)
         if all(type(x) in PLAIN_TYPES or has_own_operators(x) for x in given):
@@ -421,7 +421,7 @@ class Uses:
         if isinstance(x, (dict, list, set, bytearray)) or type(x) in CONTAINERS:
             self.reads.before_change(place)
         elif not (is_pythons_class(type(x)) or is_inert(type(x))):
-            self.reads.lost(place.word)
+            self.reads.use_once(place.word)
 
     def sets_item(self, x: Any, key: Any, deletes: bool = False) -> None:
         """Record that an item of a container is about to be set or deleted."""

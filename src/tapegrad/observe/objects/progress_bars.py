@@ -63,7 +63,7 @@ def shown(o: Any, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if note is not None:
             note(result)
         if not (result is None or unused or is_bar(type(result))):
-            o.reads.lost(f.__name__)
+            o.reads.use_once(f.__name__)
 
     return then
 

@@ -334,7 +334,7 @@ def functions_in_c() -> dict[int, Any]:
     return {id(f): f for f in found}
 
 
-def is_harmless(f: Any) -> bool:
+def is_pure(f: Any) -> bool:
     """Whether the result of a callable written in C, or NumPy's, depends on its arguments alone."""
     kind: Any = type(f)
     if kind is np.ufunc:  # one made by np.frompyfunc calls a Python function
@@ -342,16 +342,16 @@ def is_harmless(f: Any) -> bool:
     if kind is DISPATCHER:
         return f.__name__ not in _NUMPYS_STATE
     if isinstance(f, type):
-        return _is_harmless_class(f)
+        return _is_pure_class(f)
     if id(f) in functions_in_c():
         return True
     if kind in _C_METHODS:
-        return _is_harmless_method(f)
+        return _is_pure_method(f)
     if issubclass(kind, types.BuiltinFunctionType):
         held = f.__self__
         if held is not None and not isinstance(held, types.ModuleType):
-            return _is_harmless_method(f)
-        return _is_of_harmless_module(f)
+            return _is_pure_method(f)
+        return _is_of_pure_module(f)
     if kind.__name__ == "cython_function_or_method":
         return str(f.__module__).startswith("pandas._libs.") and f.__name__ not in _NOT_METHODS
     if kind is types.FunctionType:  # NumPy's or numba's, as the caller has checked
@@ -377,7 +377,7 @@ LOOKING_UP = (type(operator.attrgetter("a")), type(operator.methodcaller("a")))
 READERS = frozenset(map(id, (getattr, hasattr, setattr, delattr, vars, dir, next, globals, locals)))
 
 
-def _is_harmless_method(f: Any) -> bool:
+def _is_pure_method(f: Any) -> bool:
     name = f.__name__
     held = own_attribute(f, "__self__")
     kind = own_attribute(f, "__objclass__", held if isinstance(held, type) else type(held))
@@ -387,7 +387,7 @@ def _is_harmless_method(f: Any) -> bool:
     if name == "__init_subclass__":
         return True  # inherited from object
     if name in ("__new__", "__class_getitem__") and isinstance(held, type):
-        return _is_harmless_class(held)
+        return _is_pure_class(held)
     if module_of(kind) in _OF_LOCKS:
         return name in _OF_A_LOCK
     if issubclass(kind, METHODS_OF) and (is_pythons_class(kind) or kind in METHODS_OF):
@@ -447,7 +447,7 @@ def is_file(kind: type) -> bool:
     return (module, name) == ("numpy.lib.npyio", "NpzFile")
 
 
-def _is_of_harmless_module(f: Any) -> bool:
+def _is_of_pure_module(f: Any) -> bool:
     module = f.__module__ or (f.__self__.__name__ if f.__self__ is not None else "")
     if module in MODULES_IN_C:
         names = MODULES_IN_C[module]
@@ -457,7 +457,7 @@ def _is_of_harmless_module(f: Any) -> bool:
     return module.startswith("scipy.") and not module.startswith(("scipy.io", "scipy.datasets"))
 
 
-def _is_harmless_class(kind: type) -> bool:
+def _is_pure_class(kind: type) -> bool:
     """Whether creating an instance of a class written in C reads nothing but the arguments."""
     if id(kind) in functions_in_c() or kind in METHODS_OF:
         return True

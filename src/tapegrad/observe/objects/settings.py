@@ -36,7 +36,7 @@ def note_cache(reads: Any, f: Any, word: str, x: Any) -> None:
     creates is created again at each call."""
     if hasattr(x, "_trace") and not x._is_constant():
         if reads.place(f) is not None:
-            reads.lost(word)
+            reads.use_once(word)
         reads._first["cache", id(f), id(x)] = f, x
     hits, misses, _, _ = f.cache_info()
     text = f"keeps({reads._value(f)}, {hits}, {misses})"
@@ -72,7 +72,7 @@ def check_settings(reads: Any) -> None:
     for library in ("numpy", "errors", "decimal"):
         word, told = _TOLD[library]
         if (word, library) in reads._first and reads._first[word, library] != told():
-            reads.lost(word)
+            reads.use_once(word)
 
 
 def settings(library: str) -> Any:

@@ -2,7 +2,7 @@
 
 An array that the function makes with NumPy from plain arrays alone, as in `u = u0.copy()`, stays
 plain: that costs nothing, and all code takes it. When a traced value is about to be written to it,
-it becomes a `MadeTracer` (`tracing/memory/created.py`), and so do its views: they are replaced
+it becomes a `CreatedTracer` (`tracing/memory/created.py`), and so do its views: they are replaced
 wherever they are held (`holders.py`). An array that isn't proven to be the run's own stays plain.
 """
 
@@ -30,7 +30,7 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.containers import CHANGING
 from tapegrad.observe.objects.purity import DISPATCHER, INERT
 from tapegrad.observe.operands import table_writes
-from tapegrad.observe.operands.holders import Family, Search, counted
+from tapegrad.observe.operands.holders import Search, Views, counted
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.source import at_source, source_of
 from tapegrad.primitives.base import Value
@@ -131,18 +131,18 @@ def _fill(a: Activation, keys: Sequence[int], traced: bool) -> None:
     if trace is None:
         return
     trace.unfilled = ""
-    kept: list[Family] = []  # keeps the ids unique
+    kept: list[Views] = []  # keeps the ids unique
     for key in keys:
         lent = dispatch.lend(a, _array_of(ctypes.cast(key, ctypes.py_object).value), traced)
         if lent is not None:
             trace.unfilled = trace.unfilled or lent
             continue
         if not any(key in family.members for family in kept):
-            kept.append(Family(owner_of(_array_of(ctypes.cast(key, ctypes.py_object).value))))
+            kept.append(Views(owner_of(_array_of(ctypes.cast(key, ctypes.py_object).value))))
             trace.unfilled = trace.unfilled or _objection(a, kept[-1]) or _put(a, kept[-1])
 
 
-def _objection(a: Activation, family: Family) -> str:
+def _objection(a: Activation, family: Views) -> str:
     """Why an array isn't known to be the run's own; empty if it is."""
     owner = family.owner
     if type(owner) is not np.ndarray or not owner.flags.owndata:
@@ -152,7 +152,7 @@ def _objection(a: Activation, family: Family) -> str:
     return ""
 
 
-def _put(a: Activation, family: Family) -> str:
+def _put(a: Activation, family: Views) -> str:
     """Replace the arrays of a family by traced ones, if all references are known; else return why
     not."""
     trace = dispatch.trace()
@@ -180,7 +180,7 @@ def _put(a: Activation, family: Family) -> str:
     return ""
 
 
-def _made_at(a: Activation, family: Family) -> str:
+def _made_at(a: Activation, family: Views) -> str:
     """The line, as a text, where the outermost frame has bound one of these arrays to a variable,
     if it is unique."""
     found, frame = "", a.frame

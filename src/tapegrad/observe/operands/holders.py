@@ -45,7 +45,7 @@ _ITERATORS += (enumerate, zip, map, filter, reversed)
 _HOLDING = ("CALL", "PRECALL", "BINARY", "COMPARE", "STORE_SUBSCR", "STORE_SLICE", "FOR_ITER")
 
 
-class Family:
+class Views:
     """An array, `owner`, its views, and methods of these, with the references to each.
 
     `members` are these objects by id, `puts` the functions that replace each where it is held, and
@@ -106,7 +106,7 @@ def _array_in(x: Any) -> np.ndarray | None:
 class Search:
     """A search for the references to a family, in all that a run holds."""
 
-    def __init__(self, a: Activation, family: Family, until: Any, strict: bool) -> None:
+    def __init__(self, a: Activation, family: Views, until: Any, strict: bool) -> None:
         self.a, self.family = a, family
         self.until = until  # the frame that has begun the trace
         self.strict = strict  # whether the trace isn't the run's own

@@ -25,7 +25,7 @@ from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_file
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.objects.purity import (
@@ -298,7 +298,7 @@ def _each(plain: Plain, x: Any) -> Any:
     return map(plain, x) if rows or hasattr(type(x), "__next__") else None
 
 
-def check_range(o: Notes, kind: Any, x: Any) -> None:
+def check_range(o: RunRecord, kind: Any, x: Any) -> None:
     """Check the value of a traced integer for a NumPy integer type, in which it would wrap around
     silently."""
     value, held = int(x._read()[1]), np.iinfo(kind)

@@ -30,7 +30,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import inspection
-from tapegrad.observe.operands.holders import Family, Search, counted
+from tapegrad.observe.operands.holders import Search, Views, counted
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.source import at_line
@@ -89,7 +89,7 @@ def fill(a: Activation, key: int, by_name: bool = False, holders: int = 0) -> bo
     """Turn the table with this id into a traced one, if the run has created it and no other code
     holds it, except `holders` callers. A column that is set `by_name` changes no shared memory; an
     in-place operation may. Returns whether it was done."""
-    family = Family(ctypes.cast(key, ctypes.py_object).value)
+    family = Views(ctypes.cast(key, ctypes.py_object).value)
     search = Search(a, family, dispatch.began(), strict=dispatch.trace() is not a.o.trace)
     search.run()
     known = counted(filter(family.has, (*dispatch.held(), *a.o.captured)))

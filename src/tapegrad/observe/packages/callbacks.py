@@ -13,13 +13,13 @@ from typing import Any
 
 from tapegrad.core.listing import instructions_of
 from tapegrad.core.named import own_attribute
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.objects import inspection
 from tapegrad.observe.objects.purity import is_changeable, is_pythons_class, is_users_file
 from tapegrad.observe.packages.opaque import names_in
 
 
-def users_parts(o: Notes, reached: list[Any], x: Any) -> list[Any] | None:
+def users_parts(o: RunRecord, reached: list[Any], x: Any) -> list[Any] | None:
     """The parts of a function, class or object of the program's. None for any other object, and for
     one that may hold traced values or set variables. Objects that it may change are added to
     `reached`."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.guards.queried import Leaf
 from tapegrad.observe.objects.purity import INERT, is_own
 
@@ -34,7 +34,7 @@ def looks_back(code: CodeType) -> bool:
     return found[0]
 
 
-def note_callers(o: Notes, frame: FrameType) -> None:
+def note_callers(o: RunRecord, frame: FrameType) -> None:
     """Record the variables that such code, which runs in this frame, may read."""
     names: set[str] = set()
     here: FrameType | None = frame
@@ -49,7 +49,7 @@ def note_callers(o: Notes, frame: FrameType) -> None:
         here = here.f_back
 
 
-def note_variables(o: Notes, frame: FrameType, texts: Any) -> None:
+def note_variables(o: RunRecord, frame: FrameType, texts: Any) -> None:
     """Record reads of a frame's variables whose names are in these texts."""
     for name in sorted(set(names_in(texts))):
         _variable(o, frame, name)
@@ -62,13 +62,13 @@ def names_in(x: Any) -> Iterator[str]:
             yield from _NAME.findall(text)
 
 
-def _variable(o: Notes, frame: FrameType, name: str) -> None:
+def _variable(o: RunRecord, frame: FrameType, name: str) -> None:
     """Record that all of the value of a frame's variable is read."""
     code, found = frame.f_code, frame.f_locals
     if name in code.co_freevars:
         function = getattr(getattr(frame.f_trace, "__self__", None), "function", None)
         if function is None:
-            o.reads.lost(name)
+            o.reads.use_once(name)
             return
         cell = function.__closure__[code.co_freevars.index(name)]
         o.cell(cell, name, function)

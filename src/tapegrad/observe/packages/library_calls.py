@@ -21,7 +21,7 @@ from tapegrad.core.tables import is_pandas_object
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.activations.activation import Activation, Handler
 from tapegrad.observe.activations.code_facts import ASKED, FOLLOWED_ON, STEADY, VARYING, places
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.answers import answer_of, is_answered
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.descriptions import is_source
@@ -35,9 +35,9 @@ from tapegrad.observe.objects.purity import (
     CONTAINERS,
     INERT,
     PLAIN_TYPES,
-    is_harmless,
     is_inside,
     is_own,
+    is_pure,
     is_silent,
 )
 from tapegrad.observe.packages.callbacks import users_parts
@@ -62,13 +62,13 @@ _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 class Called:
     """A followed call of a package's function, and the instruction that makes it."""
 
-    def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
+    def __init__(self, o: RunRecord, site: tuple[set[int], int]) -> None:
         self.site = site
         self.losses, self.frames = o.reads.losses, 0
         self.start = len(o.reads.guards)
         self.looks_back = False  # whether it reads its callers' variables
 
-    def over(self, o: Notes, result: Any) -> None:
+    def over(self, o: RunRecord, result: Any) -> None:
         """Record that the call has returned or raised."""
         o.library, o.quiet = None, False
         if self.looks_back:
@@ -79,13 +79,13 @@ class Called:
         if o.unfollowed and not o.failed_inside:  # else the trace is repeated, which notes them
             not_followed(o.sites)
 
-    def entered(self, o: Notes, frame: Any) -> bool:
+    def entered(self, o: RunRecord, frame: Any) -> bool:
         """Record a new frame of the call. Returns whether there are too many to follow."""
         self.frames += 1
         if self.frames <= MOST_FRAMES:
             return False
         o.quiet = True
-        o.reads.lost("a long computation of an installed package's")
+        o.reads.use_once("a long computation of an installed package's")
         while not getattr(getattr(frame.f_trace, "__self__", None), "users", False):
             frame.f_trace_opcodes, frame.f_trace = False, None
             frame = frame.f_back
@@ -95,10 +95,10 @@ class Called:
 class Step:
     """A call of SciPy's that is one step, and the instruction that makes it."""
 
-    def __init__(self, o: Notes, site: tuple[set[int], int]) -> None:
+    def __init__(self, o: RunRecord, site: tuple[set[int], int]) -> None:
         self.site, self.losses = site, o.reads.losses
 
-    def over(self, o: Notes, result: Any) -> None:
+    def over(self, o: RunRecord, result: Any) -> None:
         """Record the end of the call. If its reads can't be compared, each call repeats it from
         then on."""
         if o.reads.losses != self.losses:
@@ -150,7 +150,7 @@ def answers(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def _plain_within(x: Any) -> Any:
-    """The plain array of a `MadeTracer`, also inside lists and dicts, which are updated, and
+    """The plain array of a `CreatedTracer`, also inside lists and dicts, which are updated, and
     tuples. None if `x` needs no replacement."""
     if type(x) is tuple:
         parts = [_plain_within(y) for y in x]
@@ -196,7 +196,7 @@ def _is_about_packages(f: Any, values: Sequence[Any]) -> bool:
     """Whether a function of Python's or NumPy's calls methods of a package's object."""
     if isinstance(f, type) and not (f in CONTAINERS or f in PLAIN_TYPES):
         return False
-    if not is_harmless(f) or any(f is x for x in _NEVER_ASKED):
+    if not is_pure(f) or any(f is x for x in _NEVER_ASKED):
         return False
     kinds = {type(x): x for x in (values if f in _LOOKS_AT_NONE else parts_of(values))}
     return any(_is_inside(x) and not is_pandas_object(x) for x in kinds.values())
@@ -206,14 +206,14 @@ _LOOKS_AT_NONE = (len, enumerate, zip, reversed)  # they call no method of the i
 _NEVER_ASKED = (print, iter, next, id, map, list.append, list.pop, list.insert)
 
 
-def _is_given(o: Notes, values: Sequence[Any]) -> bool:
+def _is_given(o: RunRecord, values: Sequence[Any]) -> bool:
     """Whether a repeated call has returned one of these values. Then calls with it are repeated,
     too."""
     olds = o.questions.olds
     return any(is_made(o, x) or id(x) in olds for x in parts_of(values))
 
 
-def _follow(o: Notes, site: tuple[set[int], int]) -> Any:
+def _follow(o: RunRecord, site: tuple[set[int], int]) -> Any:
     o.sites.append(site)
     o.library = Called(o, site)
     return FOLLOWED
@@ -316,7 +316,7 @@ def _is_watched(a: Activation) -> bool:
     )
 
 
-def is_made(o: Notes, x: Any) -> bool:
+def is_made(o: RunRecord, x: Any) -> bool:
     """Whether a repeated call has returned this object."""
     return id(x) in o.questions.made
 
@@ -335,7 +335,7 @@ def not_followed(sites: Sequence[tuple[set[int], int]]) -> None:
         held.add(place)
 
 
-def failed_in(o: Notes, error: Exception) -> list[tuple[set[int], int]]:
+def failed_in(o: RunRecord, error: Exception) -> list[tuple[set[int], int]]:
     """The places of package calls to note after a failed trace. If it failed in such a call, the
     trace is repeated without following those that this code calls. Or the error holds the notes."""
     if isinstance(error, TapegradError) and error.notes:
@@ -373,7 +373,7 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
         o.quiet = False
         _note_draws(o, states)
         if not before.is_now():
-            o.reads.lost(word, CHANGES)
+            o.reads.use_once(word, CHANGES)
         if _is_part(result, before):  # the program may change it
             o.back = [(places(code, FOLLOWED_ON), place)]
             o.refuse(UnsupportedError(f"a container of the outside that {word} returns"))
@@ -383,7 +383,7 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
         shared = last.answer.shared if last is not None else []
         for x in shared:
             o.reads.constant(x, word)
-            o.reads.lost(word, CALLED_OUTSIDE)
+            o.reads.use_once(word, CALLED_OUTSIDE)
         is_varying = not shared and (is_varying or (last is not None and last.answer.once))
         is_varying = is_varying and place not in places(code, STEADY)
         if is_varying and o.questions.last is not None:
@@ -400,7 +400,7 @@ def _is_part(x: Any, held: Holding) -> bool:
     return id(x) in held.held or any(_is_part(y, held) for y in inspection.values(x))
 
 
-def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:
+def _read_of(o: RunRecord, values: Iterable[Any]) -> Iterator[Any]:
     """Yield the arguments that are read; a package's object is known by the call that returned
     it."""
     for x in values:
@@ -410,7 +410,7 @@ def _read_of(o: Notes, values: Iterable[Any]) -> Iterator[Any]:
             yield x
 
 
-def _note_draws(o: Notes, states: Sequence[tuple[Any, Any]]) -> None:
+def _note_draws(o: RunRecord, states: Sequence[tuple[Any, Any]]) -> None:
     """Record the draws of a repeated call. Each call repeats them, before those for the tape."""
     question, own = o.questions.last, [drawn.generator for drawn in o.drawn]
     for generator, state in states:
@@ -430,7 +430,7 @@ CHANGES = (
 # ---- which calls
 
 
-def _is_packages(o: Notes, f: Any) -> bool:
+def _is_packages(o: RunRecord, f: Any) -> bool:
     """Whether a callable is a Python function of an installed package, which would be followed
     otherwise."""
     if isinstance(f, type):
@@ -442,7 +442,7 @@ def _is_packages(o: Notes, f: Any) -> bool:
     return _is_packages_function(o, f)
 
 
-def _is_packages_function(o: Notes, f: Any) -> bool:
+def _is_packages_function(o: RunRecord, f: Any) -> bool:
     if type(f) is not types.FunctionType:
         return False
     code, file = f.__code__, file_of_function(f)
@@ -456,7 +456,7 @@ def _is_packages_function(o: Notes, f: Any) -> bool:
     return not (is_own(code) or is_silent(code) or is_pandas(code))
 
 
-def _is_others(o: Notes, module: str) -> bool:
+def _is_others(o: RunRecord, module: str) -> bool:
     file = str(getattr(sys.modules.get(module), "__file__", None))
     return module.partition(".")[0] not in _WAYS and not (o.home and file.startswith(o.home))
 
@@ -471,7 +471,7 @@ def _is_method(x: Any, name: str) -> bool:
     return isinstance(found, kinds) and name not in (inspection.own_names(x) or {})
 
 
-def _are_plain(o: Notes, values: Sequence[Any]) -> bool:
+def _are_plain(o: RunRecord, values: Sequence[Any]) -> bool:
     """Whether neither a traced value, nor code of the user's, nor an object that the run has
     changed can be reached from these values."""
     if all(INERT[type(x)] and not isinstance(x, Value) for x in values):
@@ -494,7 +494,7 @@ def _is_inside(x: Any) -> bool:
     return is_inside(kind) and not is_librarys(kind)
 
 
-def _is_written(o: Notes, values: Sequence[Any]) -> bool:
+def _is_written(o: RunRecord, values: Sequence[Any]) -> bool:
     """Whether an object that the run has changed can be reached from these values."""
     written = {id(write.x) for write in o.reads.written.values()}
     return bool(written) and any(number in written for number in Holding(values).held)

@@ -22,7 +22,7 @@ import numpy as np
 from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.core.named import own_attribute
 from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.queried import is_date
 from tapegrad.observe.guards.uses import Then, both
@@ -34,11 +34,11 @@ from tapegrad.observe.objects.purity import (
     CONTAINERS,
     INERT,
     is_extensions,
-    is_harmless,
     is_inert,
     is_inside,
     is_librarys_code,
     is_own,
+    is_pure,
     is_pythons_class,
     is_schema,
     is_scipys,
@@ -57,7 +57,7 @@ MAX_SEARCH = 2000  # maximal number of objects that are searched for one call
 FOLLOWED = object()
 
 
-def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def opaque(o: RunRecord, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The recorder of a call that is about to be made, if it is a SciPy call with plain arguments;
     else `FOLLOWED`."""
     kind: Any = type(f)
@@ -80,7 +80,7 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     return _noted(o, o.running, [x for x in values if not _is_librarys(x)], reached, library)
 
 
-def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
+def _asked(o: RunRecord, f: Any, values: Sequence[Any]) -> Then | None:
     """Record a call of a C function of an installed package, which each call of the derivative
     repeats."""
     if o.effects is not None:
@@ -105,7 +105,7 @@ def _python_of(f: Any) -> Any:
     return getattr(getattr(f, "_dispatcher", f), "py_func", None)
 
 
-def _note_names(o: Notes, f: Any, seen: set[int]) -> None:
+def _note_names(o: RunRecord, f: Any, seen: set[int]) -> None:
     """Record the names used by compiled code: it holds their values at compilation."""
     function = _python_of(f) if is_compiled(f) else f
     if type(function) is not types.FunctionType or id(function) in seen:
@@ -134,7 +134,7 @@ def names_in(code: CodeType) -> Iterator[str]:
             yield from names_in(x)
 
 
-def entered(o: Notes, frame: FrameType, above: Any) -> bool:
+def entered(o: RunRecord, frame: FrameType, above: Any) -> bool:
     """Record that a frame begins. Returns whether it runs a pandas function with plain arguments,
     which isn't followed. Python calls such functions for operators, attributes and items, too."""
     a = getattr(above, "__self__", None)
@@ -255,7 +255,7 @@ def _in_c(f: Any) -> Any:
 # ---- notes
 
 
-def draws_of(o: Notes, generators: Sequence[Any]) -> Callable[[], None]:
+def draws_of(o: RunRecord, generators: Sequence[Any]) -> Callable[[], None]:
     """A function that records the draws of a call from these generators, once it has returned."""
     states = [(g, randomness.state_of(g)) for g in generators]
 
@@ -269,7 +269,7 @@ def draws_of(o: Notes, generators: Sequence[Any]) -> Callable[[], None]:
 
 
 def _noted(
-    o: Notes, a: Any, values: Sequence[Any], reached: Sequence[Any], library: str
+    o: RunRecord, a: Any, values: Sequence[Any], reached: Sequence[Any], library: str
 ) -> Then | None:
     if o.effects is not None and not _are_arrays(values):
         o.effects.count += 1
@@ -386,7 +386,7 @@ def _is_known(x: Any, kind: Any) -> bool:
     """Whether an object written in C holds no object of the user's."""
     if is_pythons_class(kind) and kind is not types.ModuleType:
         return False
-    known = is_inert(kind) or kind is types.ModuleType or is_harmless(x)
+    known = is_inert(kind) or kind is types.ModuleType or is_pure(x)
     known = known or _is_scipys_in_c(x, kind) or is_scipys_object(x) or is_read(x)
     return known or is_extensions(kind) or (callable(x) and is_extensions(x))
 

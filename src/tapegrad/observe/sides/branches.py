@@ -51,7 +51,7 @@ PLACES = -2  # parts of containers, and items appended to lists, have numbers fr
 
 
 @dataclass
-class Left:
+class SideResult:
     """The record of a side, and its values at the join."""
 
     side: Any  # see `tracing.branches.merging`
@@ -88,7 +88,7 @@ class _Side:
 
 
 @dataclass(eq=False)
-class Apart(_Side):
+class OtherSide(_Side):
     """A side that is run alone."""
 
     join: Join
@@ -120,7 +120,7 @@ class Branch(_Side):
     calls: int  # the number of calls on the tape before it,
     guards: int  # of guards before its own,
     first: int  # and its first variable
-    other: Left
+    other: SideResult
     count: int  # of effects
     written: int
     bounds: dict[Any, tuple[int, int]]  # of integers
@@ -396,13 +396,13 @@ def _apart(
     given: list[Any],
     arrays: dict[int, Any],
     lists: dict[int, list[Any]],
-) -> Left | None:
+) -> SideResult | None:
     """The result of the side that isn't taken, run on these variables; None if it can't be
     determined."""
     flow = sides.flow
     target = flow.branch(join.jump, truth)
     if target == join.offset:
-        return Left(dispatch.nothing, _values(a, join, sides))
+        return SideResult(dispatch.nothing, _values(a, join, sides))
     if not a.users:
         return None  # its changes wouldn't be seen
     cells = a.function.__closure__ if a.function is not None else None
@@ -413,7 +413,7 @@ def _apart(
     code = join.codes[truth]
     function = FunctionType(code, a.frame.f_globals, code.co_name, None, cells)
     o = a.o
-    apart = Apart(join, code, sides, lists)
+    apart = OtherSide(join, code, sides, lists)
     o.made.add(code)
     around, o.apart = o.apart, apart
     stopping, o.effects.most = o.effects.most, o.effects.steps + LONGEST
@@ -433,7 +433,7 @@ def _apart(
         return None
     left = found.real({place: each.value for place, each in replaced.items()})
     replaced = {place: each._replace(value=left[place]) for place, each in replaced.items()}
-    return Left(found.side, found.real(apart.values), found.written, replaced)
+    return SideResult(found.side, found.real(apart.values), found.written, replaced)
 
 
 def _lists(a: Activation, join: Join) -> dict[int, list[Any]]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.guards.locations import values_of
 from tapegrad.observe.objects.inspection import checksum, values
 from tapegrad.observe.objects.purity import INERT
 from tapegrad.observe.program.source import at_line, at_source
 
 
-class Done:
+class OutsideChanges:
     """The changes outside that the observed run, if any, has made until now."""
 
-    def __init__(self, o: Notes | None) -> None:
+    def __init__(self, o: RunRecord | None) -> None:
         self._o = o
         self._counts = _counts(o)
         self._held = _held(o)
@@ -64,7 +64,7 @@ class Done:
         return _counts(self._o) == self._counts
 
 
-def _counts(o: Notes | None) -> Any:
+def _counts(o: RunRecord | None) -> Any:
     """The counts of lost reads, of prints, of calls of installed packages, and of postponed and
     other changes; and checksums of arrays that were written to."""
     if o is None:
@@ -73,13 +73,13 @@ def _counts(o: Notes | None) -> Any:
     return *counts, len(o.reads.mutated), _arrays(o)
 
 
-def _arrays(o: Notes | None) -> dict[int, Any]:
+def _arrays(o: RunRecord | None) -> dict[int, Any]:
     """Checksums of the arrays that were written to."""
     written = () if o is None else o.reads.mutated.items()
     return {key: checksum(x) for key, (x, was) in written if was is not None}
 
 
-def _steps(o: Notes | None) -> int:
+def _steps(o: RunRecord | None) -> int:
     """How often an iterator has advanced."""
     return 0 if o is None else o.undoing.steps + o.questions.takes
 
@@ -88,7 +88,7 @@ def _is_same(x: Any, y: Any) -> bool:
     return x is y or (INERT[type(x)] and type(x) is type(y) and bool(x == y or x != x))
 
 
-def _held(o: Notes | None) -> dict[Any, list[Any]]:
+def _held(o: RunRecord | None) -> dict[Any, list[Any]]:
     """The values of the places that were written to."""
     if o is None:
         return {}

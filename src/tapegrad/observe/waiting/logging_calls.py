@@ -33,7 +33,7 @@ from tapegrad.observe.objects.loggers import (
     logger_of,
     shows,
 )
-from tapegrad.observe.objects.purity import DISPATCHER, INERT, is_harmless, is_librarys_code
+from tapegrad.observe.objects.purity import DISPATCHER, INERT, is_librarys_code, is_pure
 from tapegrad.observe.packages import library_calls
 from tapegrad.observe.packages.opaque import FOLLOWED
 from tapegrad.observe.program.source import TAPEGRAD
@@ -83,7 +83,7 @@ def _numpys() -> dict[int, Any]:
     """NumPy's functions that dispatch on their arguments, read nothing else and make no texts, by
     id."""
     asking = [f for f in vars(np).values() if type(f) in (np.ufunc, DISPATCHER)]
-    return {id(f): f for f in asking if is_harmless(f) and not may_begin(f.__name__)}
+    return {id(f): f for f in asking if is_pure(f) and not may_begin(f.__name__)}
 
 
 def _logged(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def _logged(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
     followed = made is not None and kwargs.keys() <= {"extra"} and name != "exception"
     followed = followed and "_log" not in vars(logger)
     if not followed or _is_shown(message[0]) or is_once(a):
-        reads.lost(f"logging.{name}", OF_LOGS)
+        reads.use_once(f"logging.{name}", OF_LOGS)
     else:
         later: Later = made[0]  # type: ignore[index]
         later.f, later.has_effect = _Record(a.frame, logger, level, name), True
@@ -155,7 +155,7 @@ def told(o: Any, frame: Any, is_silent: bool, muted: Any) -> None:
             if is_logger(x) and type(level) is int:
                 _guarded(o.reads, goes_to if asks else handed_to, x, level)
     if is_lost:
-        o.reads.lost(f"logging.{name}", OF_LOGS)
+        o.reads.use_once(f"logging.{name}", OF_LOGS)
 
 
 class _Record:

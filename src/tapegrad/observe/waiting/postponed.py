@@ -24,7 +24,7 @@ from tapegrad.ir.tape import Source
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.code_facts import AT_ONCE, places
 from tapegrad.observe.activations.error_handlers import is_caught
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.locations import Location
 from tapegrad.observe.guards.reads import Reads
@@ -106,7 +106,7 @@ class Postponed:
     def at_once(self, reads: Reads) -> None:
         """Make the change now, and from the next trace on where the program makes it. If it fails
         now, the trace is repeated, so that the change is made there."""
-        reads.lost(self.holder.word)
+        reads.use_once(self.holder.word)
         for x in self.held():
             if reads.place(x) is None:
                 reads.constant(x, self.holder.word)
@@ -115,7 +115,7 @@ class Postponed:
             self.f(self.holder.x, *self.args, **self.kwargs)
         except Exception as error:  # by a traced key, or the program's own: raised there then
             let_through(error)
-            self.trace.renounced = Reconsidered([self.site], None)  # if the program catches it
+            self.trace.renounced = Retrace([self.site], None)  # if the program catches it
             raise self.trace.renounced from None
         held, at = self.site
         held.add(at)

@@ -48,7 +48,7 @@ from tapegrad.observe.activations.later_values import (
     read_error,
     text_in_list,
 )
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.descriptions import is_source, stays
 from tapegrad.observe.guards.queried import OF_FILES, OF_PLOTS, OF_STREAMS, OF_TIME, is_date
@@ -63,7 +63,7 @@ from tapegrad.observe.objects.purity import (
     INERT,
     PLAIN_TYPES,
     is_file,
-    is_harmless,
+    is_pure,
     is_users_file,
 )
 from tapegrad.observe.operands.replacement import put, tells
@@ -122,7 +122,7 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
 def _drawn(a: Activation, f: Any) -> Then:
     """The recorder of a plotting call that can't be repeated, with plain arguments. It isn't
     followed, since C code that draws takes no traced arrays."""
-    a.o.reads.lost(name_of(f), OF_PLOTS)
+    a.o.reads.use_once(name_of(f), OF_PLOTS)
     a.is_opaque = True
 
     def then(result: Any) -> None:
@@ -292,11 +292,11 @@ def may_begin(name: str) -> bool:
 _BEGINNING = {"now", "today", "utcnow", "dumps"} | {f.__name__ for f in _TEXTS + _TEXTS_OF_PLAIN}
 
 
-def _is_librarys(o: Notes, f: Any) -> bool:
+def _is_librarys(o: RunRecord, f: Any) -> bool:
     """Whether a callable is a library's, and does more than read or store its arguments."""
     if _makes_text(f) or f is print:
         return True
-    if is_harmless(f) or own_attribute(f, "__module__") == "builtins":  # `eval`, for instance
+    if is_pure(f) or own_attribute(f, "__module__") == "builtins":  # `eval`, for instance
         return False
     function = f.__func__ if type(f) is types.MethodType else f
     python = type(function) is types.FunctionType
@@ -356,13 +356,13 @@ def _noted(a: Activation, later: Later, values: Sequence[Any]) -> Then:
         if begun and result is not MISSING:
             o.done.append((later.word, left_by(values), result))
         if result is MISSING or caught or once or not before.is_now():
-            o.reads.lost(later.word, _advice(later))
+            o.reads.use_once(later.word, _advice(later))
         kept = _keep(a, later, result, unused)
         later.has_effect = later.has_effect or result is None or unused
         if later.has_effect:
             o.reads.effects.append(later)
         if not kept:
-            o.reads.lost(later.word, _advice(later))
+            o.reads.use_once(later.word, _advice(later))
 
     return then
 
@@ -469,7 +469,7 @@ def _is_in_memory(x: Any) -> bool:
     return any(isinstance(stream, (io.StringIO, io.BytesIO)) for stream in (x, *bound))
 
 
-def _is_known(o: Notes, x: Any) -> bool:
+def _is_known(o: RunRecord, x: Any) -> bool:
     """Whether it is known how each call of the derivative creates this object, or its parts."""
     if type(x) in (list, tuple, dict) and o.reads.place(x) is None:
         return True
@@ -477,7 +477,7 @@ def _is_known(o: Notes, x: Any) -> bool:
     return isinstance(x, Value) or is_later(o, x) or is_path(x) or stays(x) or there
 
 
-def _then_and_now(o: Notes, x: Any) -> tuple[Any, Any] | None:
+def _then_and_now(o: RunRecord, x: Any) -> tuple[Any, Any] | None:
     """An argument as later calls create it, and as it is now; None if later calls can't create
     it."""
     kind: Any = type(x)

@@ -26,7 +26,7 @@ from tapegrad.core.named import own_attribute
 from tapegrad.errors import UnsupportedError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.code_facts import THREADS, places
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.guards.queried import OF_THREADS
 from tapegrad.observe.objects.naming import name_of
 from tapegrad.observe.packages.opaque import FOLLOWED
@@ -98,7 +98,7 @@ def call(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any], at:
     if not (isinstance(f, type) or _is_answered(o, answer, held, args)):
         return FOLLOWED
     if _failures(o):
-        o.reads.lost(name_of(f), OF_THREADS)
+        o.reads.use_once(name_of(f), OF_THREADS)
         return FOLLOWED
     if o.effects is not None:
         if o.apart is not None:
@@ -124,7 +124,7 @@ def enter_with(a: Activation, x: Any) -> Any:
 class _Lock:
     """The replacement of a lock that another thread has to release."""
 
-    def __init__(self, o: Notes, lock: Any) -> None:
+    def __init__(self, o: RunRecord, lock: Any) -> None:
         self._o, self._lock = o, lock
 
     def __enter__(self) -> Any:
@@ -137,7 +137,7 @@ class _Lock:
 # ---- which calls
 
 
-def _is_answered(o: Notes, answer: Any, held: Any, args: Sequence[Any]) -> bool:
+def _is_answered(o: RunRecord, answer: Any, held: Any, args: Sequence[Any]) -> bool:
     """Whether a method of a thread, a pool, or one of their results is answered."""
     place = o.reads.place(held)
     if answer is _followed:
@@ -174,7 +174,7 @@ def _may_wait(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]
     return f.__name__ in ("acquire", "__enter__") and is_patient and _is_held(a.o, held)
 
 
-def _is_held(o: Notes, x: Any) -> bool:
+def _is_held(o: RunRecord, x: Any) -> bool:
     """Whether `x` is a lock that another thread has to release."""
     if type(x) is _LOCK:
         return bool(x.locked())
@@ -187,7 +187,7 @@ def _is_held(o: Notes, x: Any) -> bool:
     return False
 
 
-def _waiting(o: Notes, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+def _waiting(o: RunRecord, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     """Call `f(*args, **kwargs)`, which may wait for other threads. These run first."""
     _go_on(o)
     worker = o.workers[-1] if o.workers else None
@@ -203,7 +203,7 @@ def _waiting(o: Notes, f: Any, given: Sequence[Any], *args: Any, **kwargs: Any) 
     return f(*args, **kwargs)
 
 
-def _give_up(o: Notes) -> None:
+def _give_up(o: RunRecord) -> None:
     """Discard the trace; the next one has real threads."""
     o.back = [(_failures(o), 0)]
     error = UnsupportedError(f"a function of a thread's that waits for others. {OF_THREADS}")
@@ -211,12 +211,12 @@ def _give_up(o: Notes) -> None:
     raise error
 
 
-def _failures(o: Notes) -> set[int]:
+def _failures(o: RunRecord) -> set[int]:
     """The notes about threads of the traced function."""
     return places(o.code, THREADS)
 
 
-def check_done(o: Notes) -> None:
+def check_done(o: RunRecord) -> None:
     """Check, at the end of a run, that no thread is left for which nobody has waited."""
     if o.pending:
         _give_up(o)
@@ -225,7 +225,7 @@ def check_done(o: Notes) -> None:
 # ---- replacements
 
 
-def _go_on(o: Notes) -> None:
+def _go_on(o: RunRecord) -> None:
     """Run the postponed functions."""
     while o.pending:
         o.pending.pop(0)()
@@ -233,7 +233,7 @@ def _go_on(o: Notes) -> None:
             raise o.refused
 
 
-def _run(o: Notes, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str, Any]) -> None:
+def _run(o: RunRecord, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Run a function of a thread or pool, followed; `future` gets its result."""
     from concurrent.futures.thread import _WorkItem
 
@@ -252,7 +252,7 @@ def _run(o: Notes, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str
         o.workers.pop()
 
 
-def _outcome(o: Notes, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tuple[bool, Any]:
+def _outcome(o: RunRecord, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tuple[bool, Any]:
     """Whether a function has returned, and its result or its error."""
     from concurrent.futures import Future
 
@@ -262,20 +262,20 @@ def _outcome(o: Notes, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tupl
     return error is None, future.result() if error is None else error
 
 
-def _unfollowed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
+def _unfollowed(o: RunRecord, f: Any, *args: Any, **kwargs: Any) -> Any:
     """Create or end threads that have no work."""
     _go_on(o)
     return f(*args, **kwargs)
 
 
-def _followed(o: Notes, f: Any, *args: Any, **kwargs: Any) -> Any:
+def _followed(o: RunRecord, f: Any, *args: Any, **kwargs: Any) -> Any:
     """Query whether work is done."""
     _go_on(o)
     o.roots.add(own_attribute(f, "__func__", f).__code__)
     return f(*args, **kwargs)
 
 
-def _submit(o: Notes, pool: Any, f: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _submit(o: RunRecord, pool: Any, f: Any, /, *args: Any, **kwargs: Any) -> Any:
     """The replacement of `pool.submit(f, *args, **kwargs)`."""
     from concurrent.futures import Future
 
@@ -287,7 +287,7 @@ def _submit(o: Notes, pool: Any, f: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _apply(
-    o: Notes,
+    o: RunRecord,
     pool: Any,
     f: Any,
     args: Any = (),
@@ -310,7 +310,7 @@ def _apply(
 
 
 def _map(
-    o: Notes,
+    o: RunRecord,
     pool: Any,
     f: Any,
     iterable: Iterable[Any],
@@ -337,13 +337,13 @@ def _map(
     return result
 
 
-def _call_back(o: Notes, pool: Any, result: Any, callback: Any, error_callback: Any) -> None:
+def _call_back(o: RunRecord, pool: Any, result: Any, callback: Any, error_callback: Any) -> None:
     called = callback if result._success else error_callback
     if called is not None:
         _outcome(o, pool, called, (result._value,))
 
 
-def _imap(o: Notes, pool: Any, f: Any, iterable: Any, chunksize: int = 1) -> Any:
+def _imap(o: RunRecord, pool: Any, f: Any, iterable: Any, chunksize: int = 1) -> Any:
     """The replacement of `pool.imap`."""
     from multiprocessing.pool import IMapIterator
 
@@ -359,7 +359,7 @@ def _imap(o: Notes, pool: Any, f: Any, iterable: Any, chunksize: int = 1) -> Any
     return result
 
 
-def _start(o: Notes, thread: Any) -> None:
+def _start(o: RunRecord, thread: Any) -> None:
     """The replacement of `thread.start()`."""
     o.ran[id(thread)] = thread
     thread._started.set()
@@ -377,13 +377,13 @@ def _start(o: Notes, thread: Any) -> None:
     o.pending.append(run)
 
 
-def _join(o: Notes, thread: Any, timeout: float | None = None) -> None:
+def _join(o: RunRecord, thread: Any, timeout: float | None = None) -> None:
     """The replacement of `thread.join()`."""
     if _is_alive(o, thread):
         _give_up(o)
 
 
-def _is_alive(o: Notes, thread: Any) -> bool:
+def _is_alive(o: RunRecord, thread: Any) -> bool:
     """The replacement of `thread.is_alive()`: whether the thread is suspended below the caller."""
     _go_on(o)
     known = o.threads.get(id(thread))

@@ -20,11 +20,11 @@ from scipy.integrate._bvp import BVPResult
 
 from tapegrad.extending import Carrier, as_called, at_line, is_traced, refusal, stands_for
 from tapegrad.extending.primitives import Unfinished
-from tapegrad.scipy.callbacks import Callback, Other
+from tapegrad.scipy.callbacks import Callback, UntracedPath
 from tapegrad.scipy.integrate.trajectories import HOME
 from tapegrad.scipy.interpolate.piecewise import Piecewise, interval
 from tapegrad.scipy.optimize.roots import WHY, ending, example, reaching
-from tapegrad.scipy.solver_calls import Outside, stopped
+from tapegrad.scipy.solver_calls import SolverCall, stopped
 
 
 class Boundary(BVPResult, Carrier):
@@ -53,7 +53,7 @@ class _Sized:
 
         def called(x: Any, *rest: Any) -> Any:
             if len(x) not in known:
-                raise Other
+                raise UntracedPath
             return known[len(x)](x, *rest)
 
         return called
@@ -144,13 +144,13 @@ def solve_bvp(
         bc, *bc_jac = fs[first + second : -1]
         r = solve([fun, bc, fun_jac, *bc_jac], values, verbose)
         if r.y.shape != (n, m):
-            raise Other
+            raise UntracedPath
         z = np.concatenate([np.ravel(r.y), () if r.p is None else r.p])
         ended = ending(r.success, r.status, r.message)
         return z, r.x, r.rms_residuals, np.int64(r.niter), ended
 
     last = len(callbacks) - 1
-    outside = Outside("solve_bvp", solver, callbacks, [x, y, *([p] if k else [])], at=(last,))
+    outside = SolverCall("solve_bvp", solver, callbacks, [x, y, *([p] if k else [])], at=(last,))
     rule = None
     if found.success:
         rule = outside.rule(lambda made, *xs: made.value(last, *xs), 1, is_sparse=True)

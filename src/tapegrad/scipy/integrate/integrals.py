@@ -32,7 +32,7 @@ from tapegrad.extending.primitives import (
     entry_at,
     mul,
 )
-from tapegrad.extending.solvers import Often, called, real
+from tapegrad.extending.solvers import HotTape, called, real
 from tapegrad.extending.tapes import (
     METHODS,
     Aval,
@@ -254,7 +254,7 @@ class Integral:
     def cut(self, places: Sequence[Any], p: Sequence[Any]) -> Sequence[Any]:
         """Places in intervals that also end where the integrand jumps. The integrand of a second
         derivative may jump where a slope has a kink, and the first intervals don't end there."""
-        often = Often(self.tape, f"cuts of {self.name}")
+        often = HotTape(self.tape, f"cuts of {self.name}")
         count, several = 2 * places[0].shape[0], 2 * places[2].shape[0]
 
         def function(nodes: Any, weights: Any, ends: Any, a: Any, b: Any, *p: Any) -> list[Any]:
@@ -294,7 +294,7 @@ class Integral:
     ) -> Any:
         """A 0 that raises an error when it is computed if the tape's result jumps between the
         limits, or at the given limit."""
-        often = Often(tape, f"jumps of {self.name}")
+        often = HotTape(tape, f"jumps of {self.name}")
 
         def function(ends: Any, a: Any, b: Any, *p: Any) -> list[Any]:
             where, f = Range(float(a), float(b)), often.on(p)

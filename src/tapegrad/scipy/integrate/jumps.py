@@ -12,7 +12,7 @@ import numpy as np
 from tapegrad.extending.tapes import Aval, ForeignCall
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import ending
-from tapegrad.scipy.solver_calls import Outside, recorded
+from tapegrad.scipy.solver_calls import SolverCall, recorded
 
 SHARE = 1e-3  # relative to a slope's mean: smaller jumps are ignored
 WHY = (
@@ -79,7 +79,7 @@ def along(callback: Callback, times: Any, states: Any) -> bool:
         ends = np.stack([moving, moving + 1.0], 1)
         return (ending(not has_jump(g, ends, SHARE)),)
 
-    outside = Outside("jumps of solve_ivp", solver, [callback], [times, states])
+    outside = SolverCall("jumps of solve_ivp", solver, [callback], [times, states])
     outside.record()
     return outside.state % 2 == 1
 

@@ -15,7 +15,7 @@ import scipy.integrate as theirs
 from tapegrad.extending import Untraced, as_called, at_line, observed, refusal, stands_for
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.integrate.quadrature import inside, quad
-from tapegrad.scipy.optimize.roots import as_tuple, example, plainly, reaching
+from tapegrad.scipy.optimize.roots import as_tuple, call_untraced, example, reaching
 from tapegrad.scipy.results import Untold
 
 HOME = "scipy.integrate"
@@ -77,7 +77,7 @@ def _integral(
         try:
             return quad(lambda x: inner(x, *xs), low, high, **how)[0]
         except Untraced:
-            return plainly(theirs.quad, lambda x: inner(x, *xs), low, high, **how)[0]
+            return call_untraced(theirs.quad, lambda x: inner(x, *xs), low, high, **how)[0]
 
     return integral
 

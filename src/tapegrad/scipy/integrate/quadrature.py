@@ -40,9 +40,9 @@ from tapegrad.scipy.integrate.integrals import (
     shaped,
 )
 from tapegrad.scipy.integrate.jumps import has_jump, jump_between
-from tapegrad.scipy.optimize.roots import ending, example, plainly, watched
+from tapegrad.scipy.optimize.roots import call_untraced, ending, example, watched
 from tapegrad.scipy.results import Untold
-from tapegrad.scipy.solver_calls import Outside, stopped
+from tapegrad.scipy.solver_calls import SolverCall, stopped
 
 HOME = "scipy.integrate"
 WHY = (
@@ -232,7 +232,7 @@ def _result(solver: Any, callback: Callback, a: Any, b: Any) -> list[Any]:
             has_jump(where.integrand(callback), mesh[-1])  # traces all paths that it takes there
         return value, *mesh, error, ending(done, where.kind)
 
-    outside = Outside(solver.__name__, solved, [callback], [a, b])
+    outside = SolverCall(solver.__name__, solved, [callback], [a, b])
     if outside.state % 2:
         value, *_, error = outside.record(why=WHY)
     else:
@@ -359,10 +359,12 @@ def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
     from scipy.special import roots_legendre
 
     if is_traced((a, b)) and any(np.isinf(example(x)) for x in (a, b)):
-        plainly(theirs.fixed_quad, func, *map(example, (a, b)), args, n)  # raises SciPy's own error
+        call_untraced(
+            theirs.fixed_quad, func, *map(example, (a, b)), args, n
+        )  # raises SciPy's own error
     x, w = roots_legendre(n)
     if not is_traced((a, b)) and np.isinf([a, b]).any():
-        plainly(theirs.fixed_quad, func, a, b, args, n)
+        call_untraced(theirs.fixed_quad, func, a, b, args, n)
     y = (b - a) * (np.real(x) + 1) / 2.0 + a
     with observed():
         values = as_called(func)(y, *args)

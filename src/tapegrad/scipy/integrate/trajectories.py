@@ -40,7 +40,7 @@ from tapegrad.scipy.integrate.solutions import (
 from tapegrad.scipy.integrate.step_loops import Course
 from tapegrad.scipy.optimize.roots import ending, example, reaching
 from tapegrad.scipy.results import Untold
-from tapegrad.scipy.solver_calls import Constant, Outside, stopped
+from tapegrad.scipy.solver_calls import Constant, SolverCall, stopped
 
 HOME = "scipy.integrate"
 ROOM = 1 << 26  # bytes of the residuals of all steps
@@ -135,7 +135,7 @@ class _Problem:
         with aside():
             return theirs.solve_ivp(*given, events=watched, **self.options)
 
-    def outside(self, room: int = 0) -> Outside:
+    def outside(self, room: int = 0) -> SolverCall:
         """SciPy's own call, repeated at each call: values, times, their number, and the counts of
         evaluations. With `room` there is space for more steps."""
 
@@ -148,7 +148,7 @@ class _Problem:
             return *found, *counts, ending(r.success, r.status, r.message)
 
         times = [] if self.t_eval is None else [self.t_eval]
-        return Outside("solve_ivp", solver, [self.callback], [*self.span, self.y0, *times])
+        return SolverCall("solve_ivp", solver, [self.callback], [*self.span, self.y0, *times])
 
     def unfinished(self, plain: Any) -> Any:
         """The result of a solution that hasn't reached its end: its values have no derivative."""
@@ -439,7 +439,7 @@ def odeint(
         counts = [np.asarray(x, float if k == "hu" else None) for k, x in info.items()]
         return y, *counts, ending(message == SUCCESS, message)
 
-    outside = Outside("odeint", solver, [callback], [y0, times])
+    outside = SolverCall("odeint", solver, [callback], [y0, times])
     message, keys = told["message"], told["keys"]
     if outside.state % 2:
         y, *counts = outside.record(why=UNFINISHED)

@@ -28,7 +28,7 @@ from tapegrad.scipy.linalg import factors, systems
 HOME = "scipy.linalg"
 
 
-class Left(Carrier):
+class UncomputedFactor(Carrier):
     """A factor that a routine leaves in an operand, which a trace doesn't compute: using it is
     refused."""
 
@@ -188,12 +188,12 @@ def trtrs(a: Any, b: Any, lower: Any = 0, trans: Any = 0, unitdiag: Any = 0) -> 
 
 def gtsv(dl: Any, d: Any, du: Any, b: Any) -> Any:
     bands = np.stack([_padded(du, 1, 0), d, _padded(dl, 0, 1)])
-    left = Left("gtsv")
+    left = UncomputedFactor("gtsv")
     return left, left, left, systems.solve_banded((1, 1), bands, b), 0
 
 
 def ptsv(d: Any, e: Any, b: Any) -> Any:
-    left = Left("ptsv")
+    left = UncomputedFactor("ptsv")
     return left, left, systems.solveh_banded(np.stack([_padded(e, 1, 0), d]), b), 0
 
 
@@ -204,23 +204,23 @@ def _padded(x: Any, before: int, after: int) -> Any:
 def gbsv(kl: Any, ku: Any, ab: Any, b: Any) -> Any:
     kl, ku = int(kl), int(ku)
     x = systems.solve_banded((kl, ku), ab[kl : 2 * kl + ku + 1], b)
-    left = Left("gbsv")
+    left = UncomputedFactor("gbsv")
     return left, left, x, 0
 
 
 def pbsv(ab: Any, b: Any, lower: Any = 0) -> Any:
-    return Left("pbsv"), systems.solveh_banded(ab, b, lower=bool(lower)), 0
+    return UncomputedFactor("pbsv"), systems.solveh_banded(ab, b, lower=bool(lower)), 0
 
 
 def syev(a: Any, compute_v: Any = 1, lower: Any = 0) -> Any:
     if not compute_v:
-        return factors.eigh(a, lower=bool(lower), eigvals_only=True), Left("syev"), 0
+        return factors.eigh(a, lower=bool(lower), eigvals_only=True), UncomputedFactor("syev"), 0
     return (*factors.eigh(a, lower=bool(lower)), 0)
 
 
 def gesdd(a: Any, compute_uv: Any = 1, full_matrices: Any = 1) -> Any:
     if not compute_uv:
-        left = Left("gesdd")
+        left = UncomputedFactor("gesdd")
         return left, factors.svd(a, compute_uv=False), left, 0
     return (*factors.svd(a, full_matrices=bool(full_matrices)), 0)
 

@@ -23,7 +23,7 @@ from tapegrad.extending.arrays import as_operand, record, stacked
 from tapegrad.extending.tapes import METHODS, CallTape, Request, Tape, trace_function
 from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.roots import with_args
-from tapegrad.scipy.solver_calls import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, SolverCall
 
 ACTIVE_DISTANCE = 1e-3  # a constraint farther from 0 isn't active
 SLIGHT = 1e-7  # a multiplier too small to tell whether it is active
@@ -239,7 +239,7 @@ class Constraints:
         held[np.concatenate([fixed, count + np.arange(len(at))])[chosen]] = 1
         return held
 
-    def equations(self, outside: Outside, bounded: bool) -> Callable[..., Any]:
+    def equations(self, outside: SolverCall, bounded: bool) -> Callable[..., Any]:
         """The function that writes F for `Outside.rule`."""
         shape = outside.callbacks[0].shape
         slope = METHODS["pulled"](_bare(outside.callbacks[0].tape), (0,))

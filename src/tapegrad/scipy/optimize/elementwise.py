@@ -28,7 +28,7 @@ from tapegrad.scipy.optimize.roots import (
     reaching,
     with_args,
 )
-from tapegrad.scipy.solver_calls import Constant, Outside
+from tapegrad.scipy.solver_calls import Constant, SolverCall
 
 HOME = "scipy.optimize.elementwise"
 
@@ -97,7 +97,7 @@ def _found(original: Any, write: Any, f: Any, init: Any, args: Any, how: dict[st
         told = [np.asarray(found[key], np.int64).reshape(count) for key in _COUNTS]
         return x, *told, ending(bool(np.all(found.success)))
 
-    outside = Outside(name, solver, [watched], ends, at=(0,))
+    outside = SolverCall(name, solver, [watched], ends, at=(0,))
     if outside.state % 2:
         x, *told = outside.record(why=WHY)
     else:
@@ -183,7 +183,7 @@ def _bracketed(original: Any, f: Any, first: Any, args: Any, how: dict[str, Any]
         told = [np.asarray(found[key], np.int64).reshape(count) for key in _COUNTS]
         return *ends, *told, ending(True)
 
-    outside = Outside(name, solver, [watched])
+    outside = SolverCall(name, solver, [watched])
     *ends, status, calls, rounds = outside.record(Constant(), visible=len(outside.values))
     known = zip(ends, outside.values[: len(ends)], strict=True)
     at_ends = [outside.value(0, x, watched(value)) for x, value in known]

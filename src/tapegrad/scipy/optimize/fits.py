@@ -25,10 +25,10 @@ from tapegrad.scipy.optimize.roots import (
     example,
     number_of,
     reaching,
-    told_by,
+    with_status,
 )
 from tapegrad.scipy.results import Info
-from tapegrad.scipy.solver_calls import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, SolverCall
 
 HOME = "scipy.optimize"
 
@@ -107,7 +107,7 @@ def least_squares(
         told = number_of(facts["told"])
         return r.x, side, r.fun, np.float64(r.cost), *counts, told, ending(r.success)
 
-    outside = Outside("least_squares", solver, callbacks, [x0], limits.given, at=(0,))
+    outside = SolverCall("least_squares", solver, callbacks, [x0], limits.given, at=(0,))
     told = dict(facts["told"])
 
     def write(equations: Equations, x: Any, side: Any, *bounds: Any) -> Any:
@@ -125,7 +125,7 @@ def least_squares(
     value = outside.value(0, x, np.reshape(outside.values[2], callbacks[0].shape))
     value = np.reshape(value, (-1,)) if np.ndim(value) != 1 else value
     return Result(
-        told_by(number),
+        with_status(number),
         x=x,
         fun=value,
         cost=_cost(value, loss, f_scale),
@@ -220,7 +220,7 @@ def curve_fit(
         facts = (message, ier) if full_output else ()
         return popt, pcov, np.int64(info["nfev"]), ending(True, *facts)
 
-    outside = Outside("curve_fit", solver, callbacks, lead, given, at=(0,))
+    outside = SolverCall("curve_fit", solver, callbacks, lead, given, at=(0,))
 
     def write(equations: Equations, p: Any, y: Any, *s: Any) -> Any:
         r = equations.apply(ew.sub, equations.value(0, p), y)

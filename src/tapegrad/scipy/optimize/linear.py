@@ -16,9 +16,9 @@ import scipy.optimize as theirs
 from tapegrad.extending import stands_for
 from tapegrad.extending.arrays import Tracer, as_operand
 from tapegrad.scipy.optimize.minima import BESIDE, Bounded, bounds_of
-from tapegrad.scipy.optimize.roots import Result, ending, number_of, told_by
+from tapegrad.scipy.optimize.roots import Result, ending, number_of, with_status
 from tapegrad.scipy.results import Untold
-from tapegrad.scipy.solver_calls import Constant, Outside, valued
+from tapegrad.scipy.solver_calls import Constant, SolverCall, valued
 
 HOME = "scipy.optimize"
 BOUND_DISTANCE = 1e-5  # so near to a bound
@@ -34,10 +34,10 @@ def _floats(x: Any) -> Any:
 
 def _held(
     label: str, solver: Callable[..., Any], given: Sequence[Any]
-) -> tuple[Outside, list[Any]]:
+) -> tuple[SolverCall, list[Any]]:
     """SciPy's results as constants; their derivative is an error if the solver's status isn't
     certain."""
-    outside = Outside(label, lambda fs, values: solver(*values), [], [], given)
+    outside = SolverCall(label, lambda fs, values: solver(*values), [], [], given)
     if outside.state % 2:
         return outside, outside.record(why=BESIDE, visible=len(outside.values))
     return outside, outside.record(Constant(), visible=len(outside.values))
@@ -111,7 +111,7 @@ def lsq_linear(
         fun = valued(fun, a @ x - b)
         cost = valued(cost, 0.5 * np.sum(fun * fun))
     fields = {"x": x, "fun": fun, "cost": cost, "optimality": optimality, "nit": nit}
-    return Result(told_by(number), active_mask=active, **fields, **told)
+    return Result(with_status(number), active_mask=active, **fields, **told)
 
 
 @stands_for(HOME)
@@ -197,7 +197,7 @@ def linprog(
         for name, part, rest in zip(names, parts, rests, strict=True):
             fields[name] = Result({}, residual=rest, marginals=part)
     fields |= {"x": x, "fun": c @ x, "slack": ub[1] - ub[0] @ x, "con": eq[1] - eq[0] @ x}
-    return Result(told_by(number), **fields)
+    return Result(with_status(number), **fields)
 
 
 def _rows(a: Any, n: int) -> Any:

@@ -27,11 +27,11 @@ from tapegrad.scipy.optimize.roots import (
     example,
     number_of,
     reaching,
-    told_by,
     watched,
     with_args,
+    with_status,
 )
-from tapegrad.scipy.solver_calls import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, SolverCall
 
 HOME = "scipy.optimize"
 BOUND_DISTANCE = 1e-5  # so near to a bound, but not on it: uncertain
@@ -186,14 +186,14 @@ def minimum(
         return x, side, active, _scalar(r.fun) * 1.0, *counts, *told, ended
 
     given = [*limits.given, *held.constants]
-    outside = Outside(label, solver, callbacks, [x0], given, at=(0,), draws=draws)
+    outside = SolverCall(label, solver, callbacks, [x0], given, at=(0,), draws=draws)
     x, counts = _recorded(outside, bool(limits.given), facts["certain"], held)
     value = outside.value(0, x, np.reshape(outside.values[3], callbacks[0].shape))
     names = ("nit", "nfev", "njev")
     *counts, success, number = counts[1:]
     told = dict(zip(names, counts, strict=True)) | facts["told"]
     value = outside.own(_scalar(value), 3)
-    return Result({"success": success, **told_by(number)}, x=x, fun=value, **told)
+    return Result({"success": success, **with_status(number)}, x=x, fun=value, **told)
 
 
 def _scalar(x: Any) -> Any:
@@ -201,7 +201,7 @@ def _scalar(x: Any) -> Any:
 
 
 def _recorded(
-    outside: Outside, bounded: bool, certain: bool, held: Constraints
+    outside: SolverCall, bounded: bool, certain: bool, held: Constraints
 ) -> tuple[Any, list[Any]]:
     if outside.state % 2:
         x, _, _, *rest = outside.record(why=WHY if certain else BESIDE)
@@ -259,10 +259,10 @@ def minimize_scalar(
         return _scalar(r.x) * 1.0, np.int64(side), np.int64(0), value, *counts, told, ended
 
     lead, ends = (lead, []) if bounds is None else ([], [bounds_of(x, ()) for x in lead])
-    outside = Outside("minimize_scalar", solver, [callback], lead, ends, at=(0,))
+    outside = SolverCall("minimize_scalar", solver, [callback], lead, ends, at=(0,))
     x, counts = _recorded(outside, bool(ends), facts["certain"], Constraints((), np.zeros(1)))
     value = outside.value(0, x, np.reshape(outside.values[3], callback.shape))
     _, nit, nfev, number = counts
     told = facts["told"]
     x, value = outside.own(x), outside.own(_scalar(value), 3)
-    return Result(told_by(number), x=x, fun=value, nit=nit, nfev=nfev, **told)
+    return Result(with_status(number), x=x, fun=value, nit=nit, nfev=nfev, **told)

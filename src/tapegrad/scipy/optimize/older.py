@@ -20,7 +20,7 @@ from tapegrad.extending.arrays import solved as solution
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
 from tapegrad.scipy.optimize.roots import NO_NEARER, ending, example, solved, watched, zero
 from tapegrad.scipy.results import Info, Untold
-from tapegrad.scipy.solver_calls import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, SolverCall
 
 HOME = "scipy.optimize"
 
@@ -115,7 +115,7 @@ def _quasi_newton(name: str) -> None:
         def solver(fs: Any, values: Any) -> Any:
             return original(fs[0], values[0], **how), ending(True)
 
-        return solved(Outside(name, solver, callbacks, [xin], at=(0,)), zero)[0]
+        return solved(SolverCall(name, solver, callbacks, [xin], at=(0,)), zero)[0]
 
     stands_for(HOME, name, True)(answer)
 
@@ -163,7 +163,7 @@ def leastsq(
         cov = np.full((x.size, x.size), np.nan) if cov is None else cov
         return x, info["fvec"], cov, np.int64(info["nfev"]), ending(found, ier, *facts)
 
-    outside = Outside("leastsq", solver, callbacks, [x0], at=(0,))
+    outside = SolverCall("leastsq", solver, callbacks, [x0], at=(0,))
     ier, message, regular = told["ier"], told["message"], told["regular"]
 
     def write(equations: Equations, x: Any) -> Any:

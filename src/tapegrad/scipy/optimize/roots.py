@@ -28,7 +28,7 @@ from tapegrad.extending.primitives import elementwise as ew
 from tapegrad.extending.tapes import NOT_CONVERGED
 from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
 from tapegrad.scipy.results import Info
-from tapegrad.scipy.solver_calls import Outside
+from tapegrad.scipy.solver_calls import SolverCall
 
 HOME = "scipy.optimize"
 WHY = NOT_CONVERGED
@@ -106,7 +106,7 @@ def number_of(facts: Any) -> Any:
     return np.int64(ending(True, *facts.values()))
 
 
-def told_by(number: Any) -> dict[str, Any]:
+def with_status(number: Any) -> dict[str, Any]:
     return {"status": number, "message": number}
 
 
@@ -125,7 +125,7 @@ def with_args(f: Any, args: Any) -> Any:
     return called
 
 
-def plainly(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call_untraced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """SciPy's own call, in which nothing is traced."""
     with observed():
         return f(*args, **kwargs)
@@ -151,7 +151,7 @@ def watched(functions: Sequence[Any], args: Any, start: Any, *others: Any) -> li
     return reaching(found, *others)
 
 
-def solved(outside: Outside, write: Any) -> list[Any]:
+def solved(outside: SolverCall, write: Any) -> list[Any]:
     """The recorded results of a solver; `write` returns F."""
     if outside.state % 2:
         return outside.record(why=WHY)
@@ -176,7 +176,7 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
         counts = [np.asarray(n)[()] for n in (r.iterations, r.function_calls)]  # may be NaN
         return x, *counts, ending(r.converged)
 
-    outside = Outside(label, solver, callbacks, lead, at=(0,))
+    outside = SolverCall(label, solver, callbacks, lead, at=(0,))
     x, *counts = solved(outside, zero)
     x = outside.own(x)
     return (x, RootResult(x, counts, outside.state % 2 == 0, method)) if full else x
@@ -261,7 +261,7 @@ def newton(
         x, converged, flat = find(fs, values)
         return x, converged, flat, ending(bool(np.all(converged)) and not np.any(flat))
 
-    found = solved(Outside("newton", solver, callbacks, lead, at=(0,)), zero)
+    found = solved(SolverCall("newton", solver, callbacks, lead, at=(0,)), zero)
     return Roots(*found) if full_output else found[0]
 
 
@@ -319,7 +319,7 @@ def fixed_point(
     def write(equations: Any, x: Any) -> Any:
         return equations.apply(ew.sub, x, equations.value(0, x))
 
-    outside = Outside("fixed_point", solver, callbacks, [x0], at=(0,))
+    outside = SolverCall("fixed_point", solver, callbacks, [x0], at=(0,))
     return outside.own(solved(outside, write)[0])
 
 
@@ -375,7 +375,7 @@ def fsolve(
         found = ier == 1 or is_as_near(ier, fs[0], x)
         return x, info["fvec"], np.int64(info["nfev"]), ending(found, *facts)
 
-    outside = Outside("fsolve", solver, callbacks, [x0], at=(0,))
+    outside = SolverCall("fsolve", solver, callbacks, [x0], at=(0,))
     ier, message = told["ier"], told["message"]
     x, _, count = solved(outside, zero)
     if not full_output:
@@ -410,8 +410,8 @@ def root(
         found = r.success or is_as_near(facts.get("status"), value, r.x)
         return r.x, r.fun, *counts, number_of(facts), ending(found)
 
-    outside = Outside("root", solver, callbacks, [x0], at=(0,))
+    outside = SolverCall("root", solver, callbacks, [x0], at=(0,))
     told = dict(facts)
     x, _, *counts, number = solved(outside, zero)
     value = outside.value(0, x, outside.values[1])
-    return Result(told_by(number), x=x, fun=value, nfev=counts[0], **told)
+    return Result(with_status(number), x=x, fun=value, nfev=counts[0], **told)

@@ -30,7 +30,7 @@ from tapegrad.extending.runs import row_of
 from tapegrad.extending.solvers import Implicit
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import WHY, ending
-from tapegrad.scipy.solver_calls import Outside
+from tapegrad.scipy.solver_calls import SolverCall
 from tapegrad.scipy.sparse.operators import HOME, as_matrix, is_operator, product, reaches
 
 PRECISION = 1e-10  # relative residual of the systems for derivatives
@@ -96,7 +96,7 @@ def _found(
                  for k, key in enumerate(helping)}  # fmt: skip
         return find(LinearOperator((m, n), matvec, dtype=float, **how), values, **helps)
 
-    outside = Outside(label, solver, callbacks, lead)
+    outside = SolverCall(label, solver, callbacks, lead)
     if outside.state % 2:
         return outside.record(why=WHY)
     rule = outside.rule(lambda equations, x: equations.value(len(callbacks) - 1, x), solve=solve)

@@ -21,13 +21,13 @@ from tapegrad.extending.primitives import (
     rows_of,
 )
 from tapegrad.extending.runs import following
-from tapegrad.scipy.sparse.parts import OF_ELEMENTS, OF_PATTERNS, Parted
+from tapegrad.scipy.sparse.parts import OF_ELEMENTS, OF_PATTERNS, SparseBase
 from tapegrad.scipy.sparse.patterns import FORMATS, pattern_at
 
 _FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
 
 
-class Sparse(Parted):
+class Sparse(SparseBase):
     """A sparse matrix of SciPy's `format`, with elements that may be traced. It is stored row by
     row, or column by column if it is `turned` (`primitives/sparse.py`).
 

@@ -28,7 +28,7 @@ from tapegrad.extending import (
     unobserved,
 )
 from tapegrad.extending.arrays import has_traced
-from tapegrad.scipy.optimize.roots import plainly
+from tapegrad.scipy.optimize.roots import call_untraced
 from tapegrad.scipy.sparse.matrices import as_sparse
 
 HOME = "scipy.sparse.linalg"
@@ -127,7 +127,7 @@ def _made(
     found = f(np.zeros(int(shape[1])))
     if has_traced(found):
         return LinearOperator(shape, f, adjoint, dtype=found.dtype if dtype is None else dtype)
-    return plainly(LinearOperator, shape, matvec, rmatvec, matmat, dtype, rmatmat)
+    return call_untraced(LinearOperator, shape, matvec, rmatvec, matmat, dtype, rmatmat)
 
 
 declare(theirs, "LinearOperator", _made, when=lambda args: True)

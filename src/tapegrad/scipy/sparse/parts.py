@@ -19,7 +19,7 @@ rad2deg floor ceil trunc sqrt"""
 OF_PATTERNS = "indices indptr row col coords has_sorted_indices has_canonical_format"
 
 
-class Parted(Carrier):
+class SparseBase(Carrier):
     """The base of classes with `shape`, `listed()`, `toarray()` and `remade`: parts and sums."""
 
     __slots__ = ()

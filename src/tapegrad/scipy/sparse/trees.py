@@ -32,25 +32,25 @@ class Whole(Keyed):
         return f"a {type(self.of).__name__} of {self.of.ndim} axes and dtype {self.of.dtype}"
 
 
-class Standing:
+class SparseTemplate:
     """A matrix of SciPy's whose elements may be replaced by other leaves."""
 
     def __init__(self, pattern: Any, elements: Any) -> None:
         self.pattern, self.elements = pattern, elements
 
 
-def stood_in(x: Any) -> Standing:
-    """The `Standing` of a matrix, SciPy's or a traced one."""
+def stood_in(x: Any) -> SparseTemplate:
+    """The `SparseTemplate` of a matrix, SciPy's or a traced one."""
     if isinstance(x, Sparse):
-        return Standing(*x.as_scipys())
+        return SparseTemplate(*x.as_scipys())
     if x.ndim != 2 or x.dtype.kind not in "fciub":
-        return Standing(None, Whole(x))
-    return Standing(pattern_of(x), x.data)
+        return SparseTemplate(None, Whole(x))
+    return SparseTemplate(pattern_of(x), x.data)
 
 
 def taken_apart(x: Any) -> tuple[list[Any], Any]:
     """The leaf of a matrix, its elements, and its pattern."""
-    held = x if isinstance(x, Standing) else stood_in(x)
+    held = x if isinstance(x, SparseTemplate) else stood_in(x)
     return [held.elements], held.pattern
 
 
@@ -71,7 +71,7 @@ def put_together(pattern: Any, branches: Sequence[Any]) -> Any:
         return Sparse.of_pattern(pattern, x)
     if isinstance(x, np.ndarray):
         return pattern.filled(x)
-    return Standing(pattern, x)
+    return SparseTemplate(pattern, x)
 
 
 def key_of(cls: type, pattern: Any) -> Any:
@@ -85,7 +85,7 @@ def names_of(pattern: Any) -> list[str]:
 
 _OWN = Functions(taken_apart, put_together, key_of, names_of, called=True)
 _OTHERS = Functions(taken_apart, put_together, key_of, names_of, stood_in, called=True)
-declare(Standing, _OWN)
+declare(SparseTemplate, _OWN)
 declare(Sparse, _OTHERS)
 declare(Held, _OTHERS)
 

@@ -21,7 +21,7 @@ from tapegrad.extending.runs import accepted, aside, library_code
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.constraints import slopes_of
 from tapegrad.scipy.optimize.roots import ending, example
-from tapegrad.scipy.solver_calls import Equations, Outside
+from tapegrad.scipy.solver_calls import Equations, SolverCall
 from tapegrad.scipy.stats.others import instance
 
 FLAT = 1e-2  # how large a slope of a datum's part of the sum may be, where a parameter moves by 1
@@ -71,7 +71,7 @@ def _most_likely(made: Any, data: Any, *args: Any, **kwds: Any) -> Any:
     with aside():
         start = np.array(found(list(map(example, lead))), float)[free]
     callback = Callback(cost, [start])
-    outside = Outside(f"{dist.name}.fit", solver, [callback], lead, at=(0,))
+    outside = SolverCall(f"{dist.name}.fit", solver, [callback], lead, at=(0,))
 
     def write(equations: Equations, x: Any) -> Any:
         return equations.gradient(0, x)

@@ -31,7 +31,7 @@ from tapegrad.scipy.callbacks import Callback, values_of
 from tapegrad.scipy.optimize.elementwise import Each
 from tapegrad.scipy.optimize.roots import ending
 from tapegrad.scipy.recomputed import constant
-from tapegrad.scipy.solver_calls import Outside
+from tapegrad.scipy.solver_calls import SolverCall
 from tapegrad.scipy.stats.others import ADVICE, domain_of, formulas_of, moments_of
 from tapegrad.scipy.stats.sums import terms
 
@@ -405,7 +405,7 @@ class Located:
         def solver(fs: Any, values: Any) -> Any:
             return np.asarray(original(*values), float)[()], ending(True)
 
-        outside = Outside(name, solver, [watched], given)
+        outside = SolverCall(name, solver, [watched], given)
         rule = outside.rule(lambda equations, z: equations.value(0, z))
         (found,) = outside.record(Each(rule.tape, rule.further, rule.lead))
         return found

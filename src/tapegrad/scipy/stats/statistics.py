@@ -60,7 +60,7 @@ def _drawing(name: str) -> None:
     def called(*args: Any, **kwargs: Any) -> Any:
         here = observer()
         if here is not None and kwargs.get("rng") is None and kwargs.get("random_state") is None:
-            here.reads.lost("a random generator that is made without a seed")
+            here.reads.use_once("a random generator that is made without a seed")
         return own(*args, **kwargs)
 
     declare(stats, name, called, when=any_traced)

@@ -23,7 +23,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import content
 from tapegrad.observe.observer import observed
@@ -49,7 +49,7 @@ from tapegrad.tracing.tracers.tracer import (
     Tracer,
     kind_of,
 )
-from tapegrad.tracing.tracers.union_numbers import EitherTracer, IntegerOrFloat
+from tapegrad.tracing.tracers.union_numbers import IntegerOrFloat, UnionTracer
 
 # The number of references to the value of a frame's variable when they are counted: the variable
 # itself, `values` here, and three temporary ones; without those that the frame shows.
@@ -73,7 +73,7 @@ def arrays_of(trace: Any, values: Iterable[Any]) -> dict[int, tuple[Any, Operand
 
 
 @dataclass
-class _Apart:
+class _OtherSide:
     """A side that was run by itself, on copies of the program's arrays."""
 
     side: Side
@@ -86,12 +86,12 @@ class _Apart:
         return {k: known.get(id(x), x) for k, x in values.items()}
 
 
-def apart(
+def run_other_side(
     trace: Any,
     function: Callable[..., Any],
     given: Sequence[Any],
     arrays: dict[int, tuple[Any, Operand]],
-) -> _Apart | None:
+) -> _OtherSide | None:
     """Record a function that the program doesn't call; None if it has an effect that isn't
     supported.
 
@@ -143,7 +143,7 @@ def apart(
     if not done:
         return None
     left = {id(real): x._operand for x, real in others if x._root is None and x._version > 0}
-    return _Apart(side, others, left)
+    return _OtherSide(side, others, left)
 
 
 def _stand_ins(
@@ -176,7 +176,7 @@ def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
         follower = sys.gettrace()
         try:
             function(*given)
-        except (Stopped, Reconsidered):
+        except (Stopped, Retrace):
             return False
         except Exception as error:
             let_through(error)
@@ -397,7 +397,7 @@ _INT = Aval((), np.dtype(np.int64), True)
 _BOOL = Aval((), np.dtype(np.bool_), True)
 _NOTHING = Leaf(IntTracer, _INT, Literal(np.int64(0)), 0)
 _EXACT = 2**53
-_REALS = {FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
+_REALS = {FloatTracer, UnionTracer, kind_of(np.float64(0), _FLOAT)}
 _NUMBERS = {int, IntegerOrFloat, *_REALS}
 
 
@@ -411,7 +411,7 @@ def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
     kinds = {one.kind, other.kind}
     if unmixed or not kinds <= _NUMBERS:
         return None
-    return EitherTracer if kinds <= _REALS else IntegerOrFloat
+    return UnionTracer if kinds <= _REALS else IntegerOrFloat
 
 
 def _recorded(
@@ -436,5 +436,5 @@ def _recorded(
 
 
 dispatch.nothing = Side([], [], [])
-dispatch.arrays, dispatch.apart, dispatch.merged = arrays_of, apart, merged
+dispatch.arrays, dispatch.apart, dispatch.merged = arrays_of, run_other_side, merged
 dispatch.chosen = chosen

@@ -24,7 +24,7 @@ from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Moves, SetWindow, Window
 from tapegrad.tracing.branches.bodies import Leaf, Side
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.operators.integer_bounds import span_of
 from tapegrad.tracing.tracers.tracer import ArrayTracer
 
@@ -158,7 +158,7 @@ class Write:
 
     def put(self, lift: Lift, results: Iterator[Operand]) -> None:
         """Write the merged values."""
-        if is_made(self.array):
+        if is_created(self.array):
             self.array._let_be_written()
         now = self.before
         for place in self.values:
@@ -226,7 +226,7 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int, lift: Lift) -> lis
         ends[taken] = array._operand
         if ends == [before, before]:
             continue
-        if is_made(array) and (array._is_handed() or not array._value.flags.writeable):
+        if is_created(array) and (array._is_handed() or not array._value.flags.writeable):
             return None
         values: dict[Any, list[Operand | None]] = {}
         calls: list[Call] = []

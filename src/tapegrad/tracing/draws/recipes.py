@@ -41,7 +41,7 @@ class Unknown(Exception):
 
 
 @dataclass(eq=False)
-class Making:
+class CallData:
     """One call's data: the values of the outputs, the objects that it looks up, the values that it
     found when it began, and the objects that it has created."""
 
@@ -51,20 +51,20 @@ class Making:
     made: dict[int, Any] = field(default_factory=dict)
 
 
-class Part:
+class Recipe:
     """The description of one object; each call creates it once."""
 
-    def make(self, call: Making) -> Any:
+    def make(self, call: CallData) -> Any:
         if id(self) not in call.made:
             call.made[id(self)] = self.first(call)
         return call.made[id(self)]
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         raise NotImplementedError
 
 
 @dataclass(eq=False)
-class Output(Part):
+class Output(Recipe):
     """A number or array of each call's own: output `number` of the tape."""
 
     number: int
@@ -72,7 +72,7 @@ class Output(Part):
     weak: bool
     is_array: bool
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         value = call.values[self.number]
         if self.is_array:
             return np.asarray(value, self.dtype)
@@ -81,62 +81,64 @@ class Output(Part):
 
 
 @dataclass(eq=False)
-class Plain(Part):
+class Constant(Recipe):
     """The same value each time; an array is copied."""
 
     value: Any
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         return self.value.copy() if isinstance(self.value, (np.ndarray, set)) else self.value
 
 
 @dataclass(eq=False)
-class Again(Part):
+class RepeatedCall(Recipe):
     """The result of a repeated call: `f(*parts, **named)`. Arguments that are results of such calls
     are created in the order of these calls."""
 
     f: Callable[..., Any]
-    parts: list[Part]
-    named: dict[str, Part]
+    parts: list[Recipe]
+    named: dict[str, Recipe]
     number: int = 0
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         given = [*self.parts, *self.named.values()]
-        for part in sorted((p for p in given if isinstance(p, Again)), key=lambda p: p.number):
+        for part in sorted(
+            (p for p in given if isinstance(p, RepeatedCall)), key=lambda p: p.number
+        ):
             part.make(call)
         named = {name: part.make(call) for name, part in self.named.items()}
         return self.f(*[part.make(call) for part in self.parts], **named)
 
 
 @dataclass(eq=False)
-class Outside(Part):
+class Existing(Recipe):
     """An existing object: its number among those that a call looks up."""
 
     source: Any
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         return call.objects[self.source]
 
 
 @dataclass(eq=False)
-class AsFound(Part):
+class FoundArray(Recipe):
     """The very array that a call has found in a place when it began."""
 
     number: int
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         return call.held[self.number]
 
 
 @dataclass(eq=False)
-class Row(Part):
+class Items(Recipe):
     """A tuple, a list or a deque."""
 
     kind: Any
-    parts: list[Part]
+    parts: list[Recipe]
     most: int | None = None  # of a deque
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         if issubclass(self.kind, tuple):
             return tuple.__new__(self.kind, [p.make(call) for p in self.parts])
         made = call.made[id(self)] = (
@@ -147,25 +149,25 @@ class Row(Part):
 
 
 @dataclass(eq=False)
-class Joined(Part):
+class Joined(Recipe):
     """A list that begins with the items of an existing one."""
 
-    begin: Part
-    parts: list[Part]
+    begin: Recipe
+    parts: list[Recipe]
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         return [*self.begin.make(call), *(p.make(call) for p in self.parts)]
 
 
 @dataclass(eq=False)
-class Mapping(Part):
+class Mapping(Recipe):
     """A dict."""
 
     kind: Any
-    parts: dict[Any, Part]
-    made_by: Part | None = None  # of a defaultdict
+    parts: dict[Any, Recipe]
+    made_by: Recipe | None = None  # of a defaultdict
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         made = self.kind() if self.made_by is None else self.kind(self.made_by.make(call))
         call.made[id(self)] = made
         for key, part in self.parts.items():
@@ -174,14 +176,14 @@ class Mapping(Part):
 
 
 @dataclass(eq=False)
-class Instance(Part):
+class Instance(Recipe):
     """An object of a user's class."""
 
     kind: Any
-    parts: dict[str, Part]
-    slots: list[tuple[Any, Part]]
+    parts: dict[str, Recipe]
+    slots: list[tuple[Any, Recipe]]
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         made = call.made[id(self)] = object.__new__(self.kind)
         for name, part in self.parts.items():
             object.__getattribute__(made, "__dict__")[name] = part.make(call)
@@ -191,26 +193,26 @@ class Instance(Part):
 
 
 @dataclass(eq=False)
-class Table(Part):
+class Table(Recipe):
     """A Series or DataFrame."""
 
     kind: Any  # the class of its traced counterpart
     labels: Any
-    parts: list[Part]
+    parts: list[Recipe]
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         return self.kind._built(self.labels, [p.make(call) for p in self.parts])
 
 
 @dataclass(eq=False)
-class OfSubclass(Part):
+class OfSubclass(Recipe):
     """An array of a subclass of ndarray."""
 
     kind: Any
-    array: Part
-    parts: dict[str, Part]
+    array: Recipe
+    parts: dict[str, Recipe]
 
-    def first(self, call: Making) -> Any:
+    def first(self, call: CallData) -> Any:
         made = call.made[id(self)] = of_subclass(self.kind, self.array.make(call))
         made.__dict__.update({name: part.make(call) for name, part in self.parts.items()})
         return made
@@ -231,12 +233,12 @@ class Described:
     """Describes values. `output` describes a traced value, and `objects` collects the existing
     objects."""
 
-    def __init__(self, reads: Reads, output: Callable[[Any], Part]) -> None:
+    def __init__(self, reads: Reads, output: Callable[[Any], Recipe]) -> None:
         self.reads, self.output = reads, output
-        self.known: dict[int, tuple[Any, Part | None]] = {}
-        self.objects: list[Outside] = []
+        self.known: dict[int, tuple[Any, Recipe | None]] = {}
+        self.objects: list[Existing] = []
 
-    def part(self, x: Any) -> Part:
+    def part(self, x: Any) -> Recipe:
         """The description of a value; raises `Unknown` if there is none."""
         if id(x) not in self.known:
             self.known[id(x)] = x, None
@@ -247,12 +249,12 @@ class Described:
             raise Unknown
         return found
 
-    def _first(self, x: Any) -> Part:
+    def _first(self, x: Any) -> Recipe:
         kind: Any = type(x)
         if isinstance(x, Tracer):
             return self.output(x) if x._subclass is None else self._of_subclass(x)
         if kind in PLAIN_TYPES or isinstance(x, (np.generic, enum.Enum)):
-            return Plain(x)
+            return Constant(x)
         if isinstance(x, AtTheTime):
             return self.output(x)
         if isinstance(x, Later):
@@ -262,66 +264,66 @@ class Described:
         if id(x) in self.reads.joined:
             return self._joined(x)
         if self.reads.place(x) is not None:
-            self.objects.append(Outside(x))
+            self.objects.append(Existing(x))
             return self.objects[-1]
         if stays(x) or is_path(x) or is_inert(kind) or is_pandas_object(x):
-            return Plain(x)
+            return Constant(x)
         if kind is np.ndarray:
             if x.dtype.hasobject or self.reads.arrays_of(x):
                 raise Unknown
-            return Plain(x.copy())
+            return Constant(x.copy())
         if kind in (set, frozenset) and all(type(v) in PLAIN_TYPES for v in x):
-            return Plain(x.copy())
+            return Constant(x.copy())
         if kind in (list, collections.deque) or _is_tuple(kind):
             return self._row(x, kind)
         if kind in MAPPINGS[:-1]:
             return self._mapping(x, kind)
         if _is_traced_table(x):
-            parts = [Plain(b) if isinstance(b, Keyed) else self.part(b) for b in x._branches]
+            parts = [Constant(b) if isinstance(b, Keyed) else self.part(b) for b in x._branches]
             return Table(type(x), x._labels, parts)
         if id(kind) in self.reads.made_here or dispatch.has_labels(x) or not _is_plain_class(kind):
             raise Unknown
         return self._instance(x, kind)
 
-    def again(self, call: Later) -> Again:
+    def again(self, call: Later) -> RepeatedCall:
         """The description of a repeated call."""
         named = {name: self.part(x) for name, x in call.kwargs.items()}
-        return Again(call.f, [self.part(x) for x in call.args], named, call.number)
+        return RepeatedCall(call.f, [self.part(x) for x in call.args], named, call.number)
 
-    def _row(self, x: Any, kind: Any) -> Part:
-        made = Row(kind, [], getattr(x, "maxlen", None))
+    def _row(self, x: Any, kind: Any) -> Recipe:
+        made = Items(kind, [], getattr(x, "maxlen", None))
         if not issubclass(kind, tuple):
             self.known[id(x)] = x, made
         made.parts += map(self.part, x)
         return made
 
-    def _joined(self, x: Any) -> Part:
+    def _joined(self, x: Any) -> Recipe:
         place, count = self.reads.joined[id(x)]
-        begin = Outside(place.x)
+        begin = Existing(place.x)
         self.objects.append(begin)
         return Joined(begin, [self.part(y) for y in x[count:]])
 
-    def _mapping(self, x: Any, kind: Any) -> Part:
+    def _mapping(self, x: Any, kind: Any) -> Recipe:
         made = Mapping(kind, {})
         self.known[id(x)] = x, made
         if kind is collections.defaultdict:
             factory = x.default_factory
             fixed = isinstance(factory, type) and not factory.__flags__ & HEAP_TYPE
-            made.made_by = Plain(factory) if fixed else self.part(factory)
+            made.made_by = Constant(factory) if fixed else self.part(factory)
         for key, value in x.items():
             if not self.reads.is_key(key):
                 raise Unknown
             made.parts[key] = self.part(value)
         return made
 
-    def _of_subclass(self, x: Any) -> Part:
+    def _of_subclass(self, x: Any) -> Recipe:
         made = OfSubclass(x._subclass, self.output(x), {})
         self.known[id(x)] = x, made
         for name, value in attributes_of(x).items():
             made.parts[name] = self.part(value)
         return made
 
-    def _instance(self, x: Any, kind: Any) -> Part:
+    def _instance(self, x: Any, kind: Any) -> Recipe:
         made = Instance(kind, {}, [])
         self.known[id(x)] = x, made
         for name, value in attributes_of(x).items():

@@ -22,21 +22,21 @@ from tapegrad.observe.objects import randomness
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing.draws import words
 from tapegrad.tracing.draws.distributions import ONE_BY_ONE
-from tapegrad.tracing.draws.recipes import Making
+from tapegrad.tracing.draws.recipes import CallData
 from tapegrad.tracing.memory.created import is_traceable
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 
 @dataclass(eq=False)
-class Turns:
+class LoopRounds:
     """The rounds of a loop that draws, `count` of them."""
 
     count: int
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class Draw:
     """A draw: the call `method(*args, **kwargs)` of a generator, and the input with its result, if
     it is one. The input of a draw in loops has an axis for each loop, the outermost first:
     `turns`."""
@@ -47,7 +47,7 @@ class Drawn:
     kwargs: dict[str, Any]
     value: np.ndarray | None
     at: Any = None
-    turns: tuple[Turns, ...] = ()
+    turns: tuple[LoopRounds, ...] = ()
 
     def again(self, generator: Any) -> Any:
         return getattr(generator, self.method)(*self.args, **self.kwargs)
@@ -66,7 +66,7 @@ class Drawn:
         found: np.ndarray = getattr(generator, self.method)(**named, size=(*counts, *shape))
         return found
 
-    def is_like(self, other: Drawn) -> bool:
+    def is_like(self, other: Draw) -> bool:
         """Whether this is the same call."""
         return (
             self.generator is other.generator
@@ -78,7 +78,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, eq=False)
-class Ahead:
+class DrawnAhead:
     """Numbers drawn ahead from a generator: the result of the draw that begins at each of `room`
     positions of its stream, and as the other `part`, the positions where these draws end. Positions
     are calls, which are all alike, or words of its bits."""
@@ -91,7 +91,7 @@ class Ahead:
     part: int = 0
     at: Any = None
 
-    def numbers(self, generator: Any, call: Drawn) -> Sequence[np.ndarray] | None:
+    def numbers(self, generator: Any, call: Draw) -> Sequence[np.ndarray] | None:
         """The parts; None if there are no such positions. The generator advances."""
         if self.by_words:
             return words.table(generator, call, self.room)
@@ -133,13 +133,13 @@ def valued_as(found: Any) -> tuple[np.ndarray | None, bool]:
 
 
 # Draws by their numbers, in order; those in the rounds of a loop are grouped.
-Steps = Sequence["int | tuple[Turns, Steps]"]
+Steps = Sequence["int | tuple[LoopRounds, Steps]"]
 
 # Called with a draw's number, the round of each loop around it, and its result.
 Put = Callable[[int, tuple[Any, ...], Any], None]
 
 
-def in_turns(calls: Sequence[tuple[int, Drawn]], depth: int = 0) -> Steps:
+def in_turns(calls: Sequence[tuple[int, Draw]], depth: int = 0) -> Steps:
     """Draws by their numbers, which all are in at least `depth` loops, grouped by the inner
     loops."""
     found: list[Any] = []
@@ -155,7 +155,7 @@ def in_turns(calls: Sequence[tuple[int, Drawn]], depth: int = 0) -> Steps:
 class Drawer:
     """Repeats `calls` on these generators."""
 
-    calls: Mapping[int, Drawn]
+    calls: Mapping[int, Draw]
     generators: Mapping[int, Any]
     put: Put
 
@@ -167,7 +167,7 @@ class Drawer:
             else:
                 self.rounds(*step, row)
 
-    def rounds(self, turns: Turns, steps: Steps, row: tuple[int, ...], first: int = 0) -> None:
+    def rounds(self, turns: LoopRounds, steps: Steps, row: tuple[int, ...], first: int = 0) -> None:
         """Draw for the rounds of a loop from `first` on; with one NumPy call if a single place
         draws."""
         counts, inner = [turns.count - first], steps
@@ -185,12 +185,12 @@ class Drawer:
             self.draw(steps, (*row, n))
 
 
-class Changed(LookupError):
+class TypeChanged(LookupError):
     """The value found at a place has another type than in the trace."""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class StateInput:
     """The value of a place when a call begins, as an input. `generator` is the object of the place,
     and `word` the user's name for it."""
 
@@ -203,17 +203,17 @@ class Found:
     def again(self, holder: Any) -> Any:
         found = value_at(holder, self.at)
         if leaf_key(found) != self.kind:
-            raise Changed
+            raise TypeChanged
         return read(found) if isinstance(found, np.generic) else plain(found)
 
 
-class Taken:
+class DrawnValues:
     """The drawn values, by the positions of captured inputs. If the context is left before `keep`
     is called, the draws are undone: the generators' states are restored. `keep` also stores the
     values that the call leaves outside."""
 
     __slots__ = ("_held", "_objects", "_puts", "_states", "left", "values")
-    nothing: Taken
+    nothing: DrawnValues
 
     def __init__(
         self,
@@ -227,14 +227,14 @@ class Taken:
         self._held = held  # the values that were found
         self.left: Sequence[Any] = ()  # the values that the call leaves outside
 
-    def __enter__(self) -> Taken:
+    def __enter__(self) -> DrawnValues:
         return self
 
     def keep(self, *left: Any) -> None:
         """Keep the draws, and store the values that the call leaves outside, which are built from
         `left`."""
         self._states = ()
-        call = Making(left, self._objects, self._held)
+        call = CallData(left, self._objects, self._held)
         for kept in self._puts:
             kept.put(call)
 
@@ -249,7 +249,7 @@ class Taken:
         return [self.values.get(k, x) for k, x in enumerate(captured)]
 
 
-Taken.nothing = Taken((), {})
+DrawnValues.nothing = DrawnValues((), {})
 
 
 def _input(x: Any) -> Any:
@@ -258,7 +258,7 @@ def _input(x: Any) -> Any:
 
 
 def joined(
-    tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn | Found | Ahead]
+    tape: Tape, captured: Sequence[Any], drawn: Sequence[Draw | StateInput | DrawnAhead]
 ) -> tuple[Tape, tuple[Any, ...], Mapping[int, tuple[int, int | None]]]:
     """The tape with one input for all draws that a loop reads in turn; and the values of its last
     inputs. Then, by the ids of draws' results, the number of the captured input that holds each,
@@ -303,7 +303,7 @@ class Draws:
 
     def __init__(
         self,
-        drawn: Sequence[Drawn | Found | Ahead],
+        drawn: Sequence[Draw | StateInput | DrawnAhead],
         captured: Sequence[Any],
         where: Mapping[int, tuple[int, int | None]],
         objects: Sequence[Any],
@@ -312,7 +312,7 @@ class Draws:
         self.kept = kept
         self.drawn = [replace(d, generator=None) for d in drawn]  # a generator may hold this object
         self.inputs = [None if d.value is None else where.get(id(d.value)) for d in drawn]
-        in_loops = [isinstance(d, Drawn) and d.turns != () for d in drawn]
+        in_loops = [isinstance(d, Draw) and d.turns != () for d in drawn]
         several = {
             at[0]
             for at, in_loop in zip(self.inputs, in_loops, strict=True)
@@ -321,26 +321,28 @@ class Draws:
         self.whole = {k: (captured[k].shape, captured[k].dtype) for k in several}
         order = {id(x): k for k, x in enumerate(objects)}
         self.sources = [order[id(d.generator)] for d in drawn]
-        self.random = {order[id(d.generator)] for d in drawn if not isinstance(d, Found)}
+        self.random = {order[id(d.generator)] for d in drawn if not isinstance(d, StateInput)}
         self.late: Sequence[int] = ()  # of places that the run looks up when it has told values
-        self._calls = {k: d for k, d in enumerate(self.drawn) if isinstance(d, Drawn)}
+        self._calls = {k: d for k, d in enumerate(self.drawn) if isinstance(d, Draw)}
         self._steps = in_turns([*self._calls.items()])
 
-    def first(self, captured: Sequence[Any]) -> Taken:
+    def first(self, captured: Sequence[Any]) -> DrawnValues:
         """The results that the trace itself has drawn."""
-        return Taken((), {at[0]: _input(captured[at[0]]) for at in self.inputs if at is not None})
+        return DrawnValues(
+            (), {at[0]: _input(captured[at[0]]) for at in self.inputs if at is not None}
+        )
 
     @property
     def numbers(self) -> set[int]:
         """The numbers of the captured inputs that are drawn."""
         return {at[0] for at in self.inputs if at is not None}
 
-    def take(self, *generators: Any) -> Taken:
+    def take(self, *generators: Any) -> DrawnValues:
         """Draw from the generators that are now in the trace's places, and look up the values of
         places."""
         sources = [generators[k] for k in self.sources]
         held = [
-            x.again(source) if isinstance(x, Found) else None
+            x.again(source) if isinstance(x, StateInput) else None
             for x, source in zip(self.drawn, sources, strict=True)
         ]
         self._check_apart(held)
@@ -360,25 +362,25 @@ class Draws:
                 found[at[0]] = _input(value)
 
         for k, x in enumerate(self.drawn):
-            if isinstance(x, Found):
+            if isinstance(x, StateInput):
                 put(k, (), held[k])
         Drawer(self._calls, dict(enumerate(sources)), put).draw(self._steps)
         if not self._draw_ahead(sources, held, put):
             for generator, state in states:
                 randomness.put_back(generator, state)
-            raise Changed
-        return Taken(states, found, self.kept, generators, held)
+            raise TypeChanged
+        return DrawnValues(states, found, self.kept, generators, held)
 
     def found(self, generators: Sequence[Any]) -> dict[int, Any]:
         """What is now in the places whose values are inputs, by their numbers."""
         rows = enumerate(zip(self.drawn, self.sources, strict=True))
-        return {k: value_at(generators[s], d.at) for k, (d, s) in rows if isinstance(d, Found)}
+        return {k: value_at(generators[s], d.at) for k, (d, s) in rows if isinstance(d, StateInput)}
 
     def unlike(self, generators: Sequence[Any]) -> tuple[int, Any] | None:
         """The first place whose value has another type than in the trace, by its number, and the
         value. None if there is none."""
         for k, (x, source) in enumerate(zip(self.drawn, self.sources, strict=True)):
-            if isinstance(x, Found):
+            if isinstance(x, StateInput):
                 now = value_at(generators[source], x.at)
                 if leaf_key(now) != x.kind:
                     return k, now
@@ -389,7 +391,7 @@ class Draws:
         whether that was possible."""
         made: dict[int, Any] = {}
         for k, (x, source) in enumerate(zip(self.drawn, sources, strict=True)):
-            if not isinstance(x, Ahead):
+            if not isinstance(x, DrawnAhead):
                 continue
             if id(x.call) not in made:
                 state = randomness.state_of(source)
@@ -409,4 +411,4 @@ class Draws:
         for d, x in rows if lent else ():
             others = isinstance(x, np.ndarray) and d.at != ELEMENTS
             if others and any(np.may_share_memory(x, y) for y in lent):
-                raise Changed
+                raise TypeChanged

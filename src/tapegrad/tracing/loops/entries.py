@@ -30,7 +30,7 @@ from tapegrad.tracing.loops.stacking import rows_of, strong
 from tapegrad.tracing.operators.integer_bounds import may_vary
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
-from tapegrad.tracing.tracers.union_numbers import as_either
+from tapegrad.tracing.tracers.union_numbers import as_union
 
 # Looks up the tracer of a plain array that a traced integer indexes
 Found = Callable[[np.ndarray, Tracer], Any]
@@ -100,7 +100,7 @@ class Entries:
         x = self.array[len(self) - 1 - k if self.backwards else k]
         if not isinstance(x, Tracer):
             return x.item() if self.is_weak else x
-        return _weak(x, self.array) if self.is_weak else as_either(x, self.either)
+        return _weak(x, self.array) if self.is_weak else as_union(x, self.either)
 
     def item(self, trace: Trace, step: Tracer, done: int, found: Found) -> Any:
         count = len(self)
@@ -110,7 +110,7 @@ class Entries:
     def entry(self, k: Any, found: Found) -> Any:
         """The entry at a traced number."""
         x = (found(self.array, k) if type(self.array) is np.ndarray else self.array)[k]
-        return _weak(x, self.array) if self.is_weak else as_either(x, self.either)
+        return _weak(x, self.array) if self.is_weak else as_union(x, self.either)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def entry_of(x: Any, k: Tracer) -> Any:
     if not isinstance(items, Entries):
         return None
     entry = items.array[k]
-    return _weak(entry, items.array) if items.is_weak else as_either(entry, items.either)
+    return _weak(entry, items.array) if items.is_weak else as_union(entry, items.either)
 
 
 def _plain_array(x: Any) -> np.ndarray | None:

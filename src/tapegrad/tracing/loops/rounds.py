@@ -46,7 +46,7 @@ from tapegrad.tracing.runs.comparison import Marks, are_alike, marks_of
 from tapegrad.tracing.runs.run import Run
 from tapegrad.tracing.runs.traced import Traced, input_aval, plain_value
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in, to_operand
-from tapegrad.tracing.tracers.union_numbers import as_either, check_elements
+from tapegrad.tracing.tracers.union_numbers import as_union, check_elements
 
 T = TypeVar("T")
 FIRST = 4  # rounds after which the types of carried values are fixed
@@ -122,7 +122,7 @@ class Round:
         return self.traced.tape
 
 
-class Given(NamedTuple):
+class Inputs(NamedTuple):
     """The arguments of a round: carried leaves, entries of arrays, and the step."""
 
     leaves: list[Any]
@@ -132,7 +132,7 @@ class Given(NamedTuple):
 
 # A generator that traces rounds: it yields each round's arguments, is sent the results of
 # `Rounds.run`, and returns a value.
-Steps = Generator[Given, tuple[list[Any], list[Any], Any], T]
+Steps = Generator[Inputs, tuple[list[Any], list[Any], Any], T]
 
 
 @dataclass(frozen=True)
@@ -222,11 +222,11 @@ class Rounds:
         with _once_more(again or done > 0), run:
             (step, *values), _ = run.given
             given = iter(values)
-            start = [as_either(next(given), _either(x)) if is_traced(x) else x for x in leaves]
+            start = [as_union(next(given), _either(x)) if is_traced(x) else x for x in leaves]
             if self.made_in is None and following.observer is not None:
                 following.observer.identities.carries([x for x in start if is_traced(x)])
             entries = [w(x, step) for w, x in zip(windows, given, strict=True)]
-            new, ys, structure = yield Given(start, entries, step)
+            new, ys, structure = yield Inputs(start, entries, step)
             for x in entries:
                 if x._owner._version:
                     raise UnsupportedError(
@@ -300,7 +300,7 @@ class Rounds:
         found = [
             leaf.value
             if leaf.aval is None
-            else as_either(stand_in(trace, next(given), leaf.value, leaf.aval.weak), leaf.either)
+            else as_union(stand_in(trace, next(given), leaf.value, leaf.aval.weak), leaf.either)
             for leaf in (*round_.leaves, *round_.ys)
         ]
         count = len(round_.leaves)
@@ -460,7 +460,7 @@ def as_weak(x: Any, leaf: Leaf) -> Any:
         weak = leaf.aval.weak
         if (x._weak, x._either) == (weak, leaf.either):
             return x
-        return as_either(stand_in(x._trace, *x._read(), weak), leaf.either)
+        return as_union(stand_in(x._trace, *x._read(), weak), leaf.either)
     if leaf.aval.weak:
         return x if is_number(x) else x.item()
     return plain_value(x) if is_number(x) else x

@@ -51,10 +51,10 @@ def is_traceable(dtype: np.dtype) -> bool:
 _FILLED: Any = object()  # operand of an array that holds one number everywhere
 
 
-def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
+def create(trace: Trace, value: np.ndarray, filled: bool = False) -> CreatedTracer:
     """A tracer of the trace's own array, which may be `filled` with one number."""
-    kind: Any = MadeTracer
-    x: MadeTracer = object.__new__(kind)
+    kind: Any = CreatedTracer
+    x: CreatedTracer = object.__new__(kind)
     x._trace, x._value = trace, value
     x._aval = one_type(Aval(value.shape, value.dtype))
     x._root, x._chain, x._version = None, (), 0
@@ -64,10 +64,10 @@ def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
     return x
 
 
-_made: dict[int, weakref.ref[MadeTracer]] = {}  # by ids, which may be reused once they are gone
+_made: dict[int, weakref.ref[CreatedTracer]] = {}  # by ids, which may be reused once they are gone
 
 
-def left_over() -> list[MadeTracer]:
+def left_over() -> list[CreatedTracer]:
     """The made arrays that are still alive, and whose traces have ended."""
     found = []
     for key, ref in [*_made.items()]:
@@ -76,24 +76,24 @@ def left_over() -> list[MadeTracer]:
             continue
         if _made.get(key) is ref:
             del _made[key]
-        if x is not None and is_made(x):
+        if x is not None and is_created(x):
             found.append(x)
     return found
 
 
-def part_of(x: MadeTracer, chain: tuple[Any, ...], value: np.ndarray) -> MadeTracer:
+def part_of(x: CreatedTracer, chain: tuple[Any, ...], value: np.ndarray) -> CreatedTracer:
     """A view of a made array."""
-    out = make(x._trace, value)
+    out = create(x._trace, value)
     show(out, x._owner, (*x._chain, *chain))
     return out
 
 
-def is_made(x: Any) -> bool:
+def is_created(x: Any) -> bool:
     """Whether this is a made array, or a view of one, that holds no traced value."""
-    return type(x) is MadeTracer and x._is_plain()
+    return type(x) is CreatedTracer and x._is_plain()
 
 
-def handed(made: Sequence[MadeTracer], memory: np.ndarray) -> np.ndarray:
+def handed(made: Sequence[CreatedTracer], memory: np.ndarray) -> np.ndarray:
     """A plain array for code that isn't traced, in memory that it shares with made ones."""
     array = np.asarray(_Memory(memory))  # kept alive by all arrays derived from it
     for x in made:
@@ -104,7 +104,7 @@ def handed(made: Sequence[MadeTracer], memory: np.ndarray) -> np.ndarray:
     return array
 
 
-def shown(x: MadeTracer) -> Tracer:
+def shown(x: CreatedTracer) -> Tracer:
     """An ordinary tracer that views a made array, for functions of traced arrays."""
     out = stand_in(x._trace, x._operand, x._value)
     show(out, x._owner, x._chain)
@@ -134,7 +134,7 @@ class _Memory:
         self.__array_interface__ = array.__array_interface__
 
 
-class MadeTracer(ArrayTracer):
+class CreatedTracer(ArrayTracer):
     """A made array, or a view of one. `_value` is the memory that it and its views share; the
     operand is None until it is on the tape, and again after a write."""
 
@@ -142,7 +142,7 @@ class MadeTracer(ArrayTracer):
 
     def _is_plain(self) -> bool:
         root = self._root
-        if root is None or type(root) is MadeTracer:
+        if root is None or type(root) is CreatedTracer:
             return True
         self._version = -1  # its root holds traced values by now
         set_class(self, ArrayTracer)
@@ -194,7 +194,7 @@ class MadeTracer(ArrayTracer):
 
     def _write(self, primitive: Any, *operands: Any) -> None:
         self._owner._let_be_written()
-        is_made(self)  # changes the class
+        is_created(self)  # changes the class
         self._write(primitive, *operands)
 
     def _become_traced(self) -> None:
@@ -204,7 +204,7 @@ class MadeTracer(ArrayTracer):
             if not root._value.flags.writeable:
                 root._trace.locked.append(weakref.ref(root))
             root._leave_memory()
-            is_made(self)  # changes the class
+            is_created(self)  # changes the class
 
     def _let_be_written(self) -> None:
         """Become an ordinary traced array before a write."""
@@ -315,7 +315,7 @@ def _fillable(
     """The replacements of a plain array, `owner`, of its views and of their methods, by their ids;
     None if a view isn't known. If the memory is `kept`, since a tape has it as an input, the
     replacements get memory of their own."""
-    root = make(trace, np.array(owner, order="K") if kept else owner)
+    root = create(trace, np.array(owner, order="K") if kept else owner)
     found: dict[int, Any] = {}
     for x in members:
         array = x if type(x) is np.ndarray else x.base if type(x) is np.flatiter else x.__self__
@@ -347,16 +347,16 @@ dispatch.fillable, dispatch.held = _fillable, _held
 
 
 def _plain(x: Any) -> np.ndarray | None:
-    return x.__array__() if is_made(x) else None
+    return x.__array__() if is_created(x) else None
 
 
-dispatch.plain, dispatch.is_made = _plain, is_made
+dispatch.plain, dispatch.is_made = _plain, is_created
 
 
 # Results of operators aren't traced at this point: NumPy computes them.
 for _name, _operator in operators().items():
-    setattr(MadeTracer, _name, _operator)
-MadeTracer.__name__ = "ndarray"
+    setattr(CreatedTracer, _name, _operator)
+CreatedTracer.__name__ = "ndarray"
 
 
 def _on_tape(trace: Trace, value: np.ndarray, filled: bool) -> Var:

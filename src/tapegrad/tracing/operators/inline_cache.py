@@ -54,7 +54,7 @@ def _state_of_errors() -> Callable[[], Any]:
 errors_now = _state_of_errors()
 
 
-class Again:
+class CacheEntry:
     """A cache entry: the last call of an operator at a place in the user's code.
 
     `left` is the type of its first operand. The second is a tracer of the class `kind` and the type
@@ -85,7 +85,7 @@ class Again:
 
 
 Places = dict[tuple[int, int, int], Any]
-_VAIN = Again()  # the entry of a place where nothing can be cached
+_VAIN = CacheEntry()  # the entry of a place where nothing can be cached
 
 
 def seen(x: Any, depth: int = 2) -> Any:
@@ -254,7 +254,7 @@ def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..
     return operator
 
 
-def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
+def _applied(known: CacheEntry, self: Any, other: Any, reflected: bool) -> Any:
     """The result by a cache entry; None if the operands differ from those of the entry."""
     trace, root = self._trace, self._root
     operand, value = self._operand, self._value
@@ -288,7 +288,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
 
 
-def _applied_alone(known: Again, self: Any) -> Any:
+def _applied_alone(known: CacheEntry, self: Any) -> Any:
     """The result for one operand by a cache entry; None if the operand differs."""
     trace, root, value = self._trace, self._root, self._value
     if (
@@ -410,15 +410,15 @@ def _to_the_bit(primitive: Any, run: Any, operands: Sequence[Any]) -> Any:
     return run if own is primitive.ufunc else own
 
 
-def _begun(frame: FrameType, left: Any, found: Any) -> Again:
+def _begun(frame: FrameType, left: Any, found: Any) -> CacheEntry:
     """A cache entry with the place and the types of an operator's call."""
-    again = Again()
+    again = CacheEntry()
     again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
     again.left, again.result, again.cls = left._aval, type(found._value), type(found)
     return again
 
 
-def _keep(places: Places, place: tuple[int, int, int], again: Again) -> None:
+def _keep(places: Places, place: tuple[int, int, int], again: CacheEntry) -> None:
     """Store a complete cache entry: another thread may read it, and an interrupt may occur."""
     if len(places) >= CACHED_PLACES:
         places.clear()

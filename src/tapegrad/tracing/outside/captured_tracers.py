@@ -14,11 +14,11 @@ from tapegrad.core.request import leaf_key
 from tapegrad.core.values import one_type
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Source
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.guards.locations import ELEMENTS, Write
 from tapegrad.observe.program.source import at_line, user_source
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.tracing.draws.recorded import Found
+from tapegrad.tracing.draws.recorded import StateInput
 from tapegrad.tracing.memory.strides import views_between
 from tapegrad.tracing.recording import chains
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
@@ -27,7 +27,7 @@ from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, to_operand
 _slot = Tracer.__dict__["_version"]
 
 
-class LentTracer(ArrayTracer):
+class CapturedTracer(ArrayTracer):
     """The tracer of a lent array in one trace. Each write to it increments its version."""
 
     __slots__ = ("_loan",)
@@ -45,34 +45,34 @@ class LentTracer(ArrayTracer):
             self._loan.note_write(self)
 
 
-LentTracer.__name__ = "ndarray"
+CapturedTracer.__name__ = "ndarray"
 
 
 class Loan:
     """One lent array: `owner` has the memory, and `stand_ins` are its tracers in the traces under
     way, the outermost first. It is `early` if it was lent where the function first came to it."""
 
-    def __init__(self, o: Notes, owner: np.ndarray, word: str, early: bool) -> None:
+    def __init__(self, o: RunRecord, owner: np.ndarray, word: str, early: bool) -> None:
         self.o, self.owner, self.word, self.early = o, owner, word, early
         self.src: Source | None = None  # the line of the first write
         self.seen = ""  # the line where other code has read it after that
-        self.stand_ins: list[tuple[Trace, LentTracer]] = []
+        self.stand_ins: list[tuple[Trace, CapturedTracer]] = []
         self.views: dict[tuple[int, int], tuple[Any, Any]] = {}  # replacements of arrays, by ids
         kept = np.array(owner, order="C")
         trace = o.trace
         var = trace.builder.fresh(Aval(kept.shape, kept.dtype))
         trace.captured[id(kept)] = var, kept
         if o.again:
-            o.drawn.append(Found(owner, ELEMENTS, leaf_key(owner), kept, word))
+            o.drawn.append(StateInput(owner, ELEMENTS, leaf_key(owner), kept, word))
         self.stand_ins.append((trace, self._made(trace, var, owner)))
 
-    def _made(self, trace: Trace, operand: Any, value: np.ndarray) -> LentTracer:
-        kind: Any = LentTracer
-        made: LentTracer = kind(trace, operand, np.array(value, order="K"))
+    def _made(self, trace: Trace, operand: Any, value: np.ndarray) -> CapturedTracer:
+        kind: Any = CapturedTracer
+        made: CapturedTracer = kind(trace, operand, np.array(value, order="K"))
         made._loan = self
         return made
 
-    def root(self) -> LentTracer:
+    def root(self) -> CapturedTracer:
         """The array's tracer in the innermost trace."""
         for trace in traces_under_way():
             if all(trace is not known for known, _ in self.stand_ins):
@@ -82,7 +82,7 @@ class Loan:
                 self.stand_ins.append((trace, made))
         return self.stand_ins[-1][1]
 
-    def note_write(self, x: LentTracer) -> None:
+    def note_write(self, x: CapturedTracer) -> None:
         """Record a write to the array's tracer."""
         trace = x._trace
         if trace.repeats:
@@ -129,7 +129,7 @@ class Loan:
         """The view in the innermost trace that corresponds to a view in another trace."""
         return self._view(self.root(), x._chain, x)
 
-    def _view(self, root: LentTracer, chain: Any, x: Any) -> Any:
+    def _view(self, root: CapturedTracer, chain: Any, x: Any) -> Any:
         if not chain:
             return root
         kind: Any = ArrayTracer
@@ -178,4 +178,4 @@ class Written(Write):
 def given_back(x: Any) -> Any:
     """The plain array that a tracer, or a view of one, corresponds to; None if it isn't lent."""
     owner = getattr(x, "_owner", None)
-    return owner._loan.plain(x) if type(owner) is LentTracer else None
+    return owner._loan.plain(x) if type(owner) is CapturedTracer else None

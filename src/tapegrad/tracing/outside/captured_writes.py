@@ -27,8 +27,8 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, TapegradError, UnsupportedError
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.retracing import Reconsidered
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.retracing import Retrace
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.answers import telling
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.locations import ELEMENTS, owner_of
@@ -43,7 +43,7 @@ from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.memory.created import is_traceable
 from tapegrad.tracing.memory.strides import views_between
-from tapegrad.tracing.outside.captured_tracers import LentTracer, Loan, Written
+from tapegrad.tracing.outside.captured_tracers import CapturedTracer, Loan, Written
 from tapegrad.tracing.recording.trace import Trace, traces_under_way
 from tapegrad.tracing.tracers.tracer import Tracer
 
@@ -85,10 +85,10 @@ class Choices:
         self.held: list[Any] = []  # keeps the ids unique
 
 
-class Lending:
+class CapturedWrites:
     """The arrays that are lent to a run."""
 
-    def __init__(self, o: Notes, choices: Choices) -> None:
+    def __init__(self, o: RunRecord, choices: Choices) -> None:
         self.o, self.choices = o, choices
         self.loans: dict[int, Loan] = {}  # by the id of the owner of the memory
         self.notes: list[tuple[set[Any], Any]] = []  # notes for the repeated trace
@@ -132,7 +132,7 @@ class Lending:
             return dispatch.flat(self._array(array))
         if isinstance(x, Tracer):
             owner: Any = x._owner
-            if type(owner) is LentTracer and owner._trace is not dispatch.trace():
+            if type(owner) is CapturedTracer and owner._trace is not dispatch.trace():
                 return owner._loan.moved(x)
         elif not (INERT[kind] or kind in _OPEN or hasattr(kind, "__next__")):
             self._check(x, kind)
@@ -307,7 +307,7 @@ class Lending:
             write.left = root._detached()
             o.reads.written[id(loan.owner), ELEMENTS] = write
         if self.notes and not raised:
-            raise Reconsidered(self.notes, None)
+            raise Retrace(self.notes, None)
 
     def forget(self) -> None:
         """Release the tracers: the run is over."""
@@ -348,7 +348,7 @@ class Lending:
 
     # ---- inner traces
 
-    def over(self, trace: Trace) -> list[tuple[Loan, LentTracer]]:
+    def over(self, trace: Trace) -> list[tuple[Loan, CapturedTracer]]:
         """The arrays that an inner trace, now over, has written to, with their tracers, which are
         dropped."""
         found = []
@@ -361,7 +361,7 @@ class Lending:
         return found
 
 
-def inner(o: Notes, trace: Trace) -> list[tuple[Loan, LentTracer]]:
+def inner(o: RunRecord, trace: Trace) -> list[tuple[Loan, CapturedTracer]]:
     """The arrays lent to a run that an inner trace, now over, has written to, with their
     tracers."""
     return [] if o.lent is None else o.lent.over(trace)
@@ -385,7 +385,7 @@ def _memory_of(x: Any) -> np.ndarray:
         return np.empty(0)
 
 
-def is_lent(o: Notes, x: Any) -> bool:
+def is_lent(o: RunRecord, x: Any) -> bool:
     """Whether this array's memory is lent, or will be when it is used."""
     if not isinstance(x, np.ndarray) or o.lent is None:
         return False
@@ -394,16 +394,16 @@ def is_lent(o: Notes, x: Any) -> bool:
     return early or any(np.may_share_memory(x, loan.owner) for loan in o.lent.all())
 
 
-def begin(o: Notes, choices: Choices) -> None:
+def begin(o: RunRecord, choices: Choices) -> None:
     """Prepare lending for a run that begins to be observed."""
     o.choices = choices
     if choices.early:
         _lent(o)
 
 
-def _lent(o: Notes) -> Lending:
+def _lent(o: RunRecord) -> CapturedWrites:
     if o.lent is None:
-        o.lent = Lending(o, o.choices)
+        o.lent = CapturedWrites(o, o.choices)
         o.reads.looked_at = o.lent.looked_at
     return o.lent
 

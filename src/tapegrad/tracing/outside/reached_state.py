@@ -18,7 +18,7 @@ from tapegrad.observe.objects.comparing import is_empty
 from tapegrad.observe.objects.purity import INERT
 from tapegrad.observe.observer import following
 from tapegrad.observe.program.source import at_line, is_users
-from tapegrad.observe.sides.outside_changes import Done
+from tapegrad.observe.sides.outside_changes import OutsideChanges
 from tapegrad.tracing.draws.recipes import attributes_of
 
 MAX_SEARCH = 10_000  # maximal number of objects in a search
@@ -29,7 +29,7 @@ class Reached:
 
     def __init__(self, f: Any) -> None:
         self._f, self._held = f, holdings(f)
-        self._done = Done(following.observer)
+        self._done = OutsideChanges(following.observer)
 
     def changed(self) -> str | None:
         """A description of a change since then, with the line; None if there is none."""

@@ -22,8 +22,8 @@ from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.code_facts import CHANGING, FIXED, places
-from tapegrad.observe.activations.retracing import Reconsidered
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.retracing import Retrace
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.guards.descriptions import varies
 from tapegrad.observe.guards.locations import (
@@ -42,7 +42,7 @@ from tapegrad.observe.objects.containers import KEYED, NUMBERED
 from tapegrad.observe.objects.naming import Key
 from tapegrad.observe.program import frames
 from tapegrad.observe.program.frames import operand_at
-from tapegrad.tracing.draws.recorded import Found
+from tapegrad.tracing.draws.recorded import StateInput
 from tapegrad.tracing.outside.captured_writes import is_lent
 from tapegrad.tracing.tracers.tracer import stand_in
 
@@ -211,7 +211,7 @@ def input_of(
         if result is value or (type(result) is type(value) is int and result == value):
             frames.replace(operand_at(a.stack, 0), tracer)
         else:
-            o.reads.lost(str(name))
+            o.reads.use_once(str(name))
 
     return then
 
@@ -331,7 +331,7 @@ def _made_input(o: Any, holder: Location, at: Any, value: Any, name: Any = None)
     tracer = stand_in(o.trace, var, known if known.shape else known[()], weak)
     o.trace.keep_as(tracer, half)
     word = name if isinstance(name, str) else holder.word
-    o.drawn.append(Found(holder.x, at, leaf_key(value), kept, word))
+    o.drawn.append(StateInput(holder.x, at, leaf_key(value), kept, word))
     o.found[id(holder.x), at] = value, tracer, []
     return tracer
 
@@ -420,13 +420,13 @@ def _is_input(x: Any) -> bool:
     return type(x) is float or (isinstance(x, np.generic) and computed_in(x.dtype).kind in "fc")
 
 
-def check_found(o: Notes) -> None:
+def check_found(o: RunRecord) -> None:
     """Repeat the trace if a value turned out not to be a valid input."""
     if notes := _not_inputs(o):
-        raise Reconsidered(notes, None)
+        raise Retrace(notes, None)
 
 
-def _not_inputs(o: Notes) -> list[Any]:
+def _not_inputs(o: RunRecord) -> list[Any]:
     """The notes on values that must be constants: an array that became an input was written to in
     place, or the program has compared the identity of a tuple of inputs."""
     notes = [
@@ -438,10 +438,12 @@ def _not_inputs(o: Notes) -> list[Any]:
     return notes + [x for key in o.asked_rows for x in o.found[key][2]]
 
 
-def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
+def arrays_found(o: RunRecord) -> dict[int, tuple[Any, int]]:
     """The arrays that became inputs, by the ids of their tracers, each with its number among the
     values that each call looks up."""
-    numbers = {(id(d.generator), d.at): k for k, d in enumerate(o.drawn) if isinstance(d, Found)}
+    numbers = {
+        (id(d.generator), d.at): k for k, d in enumerate(o.drawn) if isinstance(d, StateInput)
+    }
     return {
         id(tracer): (value, numbers[key])
         for key, (value, tracer, _) in o.found.items()
@@ -449,14 +451,14 @@ def arrays_found(o: Notes) -> dict[int, tuple[Any, int]]:
     }
 
 
-def without_found(o: Notes, error: Exception) -> Reconsidered | None:
+def without_found(o: RunRecord, error: Exception) -> Retrace | None:
     """A trace has failed with this error: the repetition to try without inputs that may be the
     cause. That is all of them if a plain number was needed. None if there are none."""
     if isinstance(error, (TapegradError, TypeError)):
         notes = [x for _, _, uses in o.found.values() for x in uses]
     else:  # the program's own error; earlier writes have reached the array
         notes = _not_inputs(o)
-    return Reconsidered(notes, error) if notes else None
+    return Retrace(notes, error) if notes else None
 
 
 dispatch.found = input_of

@@ -31,14 +31,14 @@ from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.reductions import Sum
 from tapegrad.tracing.draws.recipes import (
-    Again,
-    AsFound,
+    CallData,
+    Constant,
     Described,
-    Making,
+    Existing,
+    FoundArray,
     Output,
-    Outside,
-    Part,
-    Plain,
+    Recipe,
+    RepeatedCall,
     Replacing,
     Unknown,
 )
@@ -48,48 +48,48 @@ from tapegrad.tracing.tracers.tracer import Tracer, to_operand
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class StoredValue:
     """The value that each call stores in a place, built of `parts`. In a trace `source` is the
     object; later it is its number among the objects that a call looks up."""
 
     source: Any
     at: Any
-    parts: Sequence[Part]
+    parts: Sequence[Recipe]
 
-    def put(self, call: Making) -> None:
+    def put(self, call: CallData) -> None:
         """Store the value."""
         leave(call.objects[self.source], self.at, [part.make(call) for part in self.parts])
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class StoringCall:
     """A call that each call of the tape makes."""
 
-    part: Again
+    part: RepeatedCall
 
-    def put(self, call: Making) -> None:
+    def put(self, call: CallData) -> None:
         """Make the call."""
         self.part.make(call)
 
 
 @dataclass(frozen=True, eq=False)
-class Advanced:
+class AdvancedGenerator:
     """How far each call advances a generator: `ahead` tells how to, from the state that is number
     `number` among the values that it has looked up. In a trace `source` is the generator."""
 
     source: Any
     ahead: Any
     number: int
-    used: Part
+    used: Recipe
 
-    def put(self, call: Making) -> None:
+    def put(self, call: CallData) -> None:
         """Advance the generator."""
         generator = call.objects[self.source]
         put_back(generator, call.held[self.number])
         self.ahead.advance(generator, int(self.used.make(call)))
 
 
-class Keeping:
+class StoredValues:
     """The values that a run has left outside: `kept` in `objects`, and the operands that they are
     built of. If `again`, later calls store their own. The values of a run `inside` another one are
     passed on to that one, including those in objects that the outer run has created and `f` has in
@@ -109,11 +109,11 @@ class Keeping:
         self.trace, self.reads, self.again, self.inside = trace, reads, again, inside
         self.f = f
         self.lines: list[tuple[str, Source | None]] = []
-        self.kept: list[Kept | Done | Advanced] = []
-        self.outside: list[Outside] = []
+        self.kept: list[StoredValue | StoringCall | AdvancedGenerator] = []
+        self.outside: list[Existing] = []
         self.operands: list[Operand] = []
         self.values: list[Any] = []  # of these operands
-        self._outputs: dict[int, tuple[Tracer, Part]] = {}
+        self._outputs: dict[int, tuple[Tracer, Recipe]] = {}
         self._found = found or {}
         self._lent: list[tuple[Any, int]] = []  # arrays that an inner run has written to
         if inside:
@@ -138,11 +138,11 @@ class Keeping:
         for call in reads.effects:
             if _is_passed_changed(call, reads):
                 reads.where.setdefault(call.word, call.src)
-                reads.lost(call.word, OF_FILES)
+                reads.use_once(call.word, OF_FILES)
             self._does(functools.partial(described.part, call), call.word, call.src)
         for stream in streams:
             where = stream.ahead, stream.number, self._noted_part(stream.at)
-            self.kept.append(Advanced(stream.generator, *where))
+            self.kept.append(AdvancedGenerator(stream.generator, *where))
         self.waiting = made_plain(reads, lambda x: self._as_found(x))
         replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
         replacing.everywhere()
@@ -151,15 +151,18 @@ class Keeping:
     @property
     def objects(self) -> list[Any]:
         """The objects that a call looks up."""
-        own = [kept.source for kept in self.kept if not isinstance(kept, Done)]
+        own = [kept.source for kept in self.kept if not isinstance(kept, StoringCall)]
         return [*own, *[x.source for x in self.outside]]
 
-    def numbered(self, order: dict[int, int]) -> list[Kept | Done | Advanced]:
+    def numbered(
+        self, order: dict[int, int]
+    ) -> list[StoredValue | StoringCall | AdvancedGenerator]:
         """The stored values, with numbers in place of objects."""
         for x in self.outside:
             x.source = order[id(x.source)]
         return [
-            k if isinstance(k, Done) else replace(k, source=order[id(k.source)]) for k in self.kept
+            k if isinstance(k, StoringCall) else replace(k, source=order[id(k.source)])
+            for k in self.kept
         ]
 
     def pass_on(self, values: Sequence[Any]) -> None:
@@ -192,7 +195,7 @@ class Keeping:
             parts = [described.part(x) for x in (value if write.has_many else [value])]
         except Unknown:
             return False
-        self.kept.append(Kept(write.x, write.at, parts))
+        self.kept.append(StoredValue(write.x, write.at, parts))
         self.lines.append((write.word, write.src))
         return True
 
@@ -200,14 +203,14 @@ class Keeping:
         """Have later calls make a call, if they can: a postponed change, or a call with an
         effect."""
         try:
-            self.kept.append(Done(make()))
+            self.kept.append(StoringCall(make()))
         except Unknown:
             self.reads.where.setdefault(word, src)
             self.reads.never = self.reads.never or word
             return
         self.lines.append((word, src))
 
-    def _output(self, x: Tracer | AtTheTime) -> Part:
+    def _output(self, x: Tracer | AtTheTime) -> Recipe:
         if isinstance(x, AtTheTime):
             self.operands.append(x.operand)
             self.values.append(x.value)
@@ -215,14 +218,14 @@ class Keeping:
         if x._trace is not self.trace:
             raise Unknown
         if id(x) in self._found and not x._version:
-            return AsFound(self._found[id(x)][1])
+            return FoundArray(self._found[id(x)][1])
         if (array := given_back(x)) is not None:
             if self.reads.place(array) is None:  # a view that the run has made
                 raise Unknown
-            self.outside.append(Outside(array))
+            self.outside.append(Existing(array))
             return self.outside[-1]
         if x._is_constant():
-            return Plain(np.array(x._value))
+            return Constant(np.array(x._value))
         return self._noted_part(x)
 
     def _append(self, x: Tracer) -> None:
@@ -230,7 +233,7 @@ class Keeping:
         self.operands.append(operand)
         self.values.append(value)
 
-    def _noted_part(self, x: Tracer) -> Part:
+    def _noted_part(self, x: Tracer) -> Recipe:
         if x._either:  # the type of number in each call isn't known
             self.trace.reconsidered = True
         if id(x) not in self._outputs:
@@ -252,7 +255,7 @@ class Keeping:
         found = self._as_found(x)
         if found is not x and not x._is_constant() and key not in self.reads.kept:
             write = self.reads.written[key]
-            self.reads.lost(write.word)
+            self.reads.use_once(write.word)
             self.lines.append((write.word, write.src))
         return found
 
@@ -270,10 +273,12 @@ def _is_passed_changed(call: Any, reads: Reads) -> bool:
     return not changed.isdisjoint(held)
 
 
-def _change(change: Any, described: Described) -> Again:
+def _change(change: Any, described: Described) -> RepeatedCall:
     """The description of a postponed change, for each call to make it."""
     parts = [described.part(x) for x in (change.holder.x, *change.args)]
-    return Again(change.f, parts, {name: described.part(x) for name, x in change.kwargs.items()})
+    return RepeatedCall(
+        change.f, parts, {name: described.part(x) for name, x in change.kwargs.items()}
+    )
 
 
 def at_the_time(trace: Trace, x: Tracer) -> tuple[Any, Any] | None:

@@ -34,7 +34,7 @@ from tapegrad.errors import (
 )
 from tapegrad.ir.plain_numbers import lost_by
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import note_captured, note_written
 from tapegrad.observe.program.making import made_at
@@ -218,7 +218,7 @@ class Trace:
         self.sources: dict[Any, Any] = {}  # their lines, and whether they test integers
         self.merged: list[Any] = []  # branches whose sides were merged: see `sides.branches`,
         self.reconsidered = False
-        self.renounced: Reconsidered | None = None  # the error that gave it up
+        self.renounced: Retrace | None = None  # the error that gave it up
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
         self.failed: dict[Any, int] = {}  # how often a side couldn't be merged with the other
         # The arrays that may be written to; all if None: see `tracing.branches.merging`.
@@ -413,14 +413,14 @@ class Trace:
             self.reconsidered = True
         raise self.without_mixing()
 
-    def without_mixing(self) -> Reconsidered:
-        return Reconsidered([(sides.unmixed, jump) for sides, jump in self.mixed], None)
+    def without_mixing(self) -> Retrace:
+        return Retrace([(sides.unmixed, jump) for sides, jump in self.mixed], None)
 
-    def without_merging(self, error: Exception | None) -> Reconsidered:
+    def without_merging(self, error: Exception | None) -> Retrace:
         """Give this trace up for an error, which merged branches or loops may have caused."""
         notes = [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]]
         notes += [(sides.unrolled, place) for sides, place in self.counted]
-        return Reconsidered(notes, error)
+        return Retrace(notes, error)
 
     def made_by(self, x: Var) -> Call | None:
         """The call that defines a variable. Later calls define variables of higher numbers."""

@@ -29,7 +29,7 @@ from tapegrad.errors import RuleError
 from tapegrad.primitives.base import Missing
 from tapegrad.tracing.recording.trace import is_untraced
 from tapegrad.tracing.rules.call import call
-from tapegrad.tracing.rules.declared import Given, Rule
+from tapegrad.tracing.rules.declared import DeclaredRules, Rule
 from tapegrad.tracing.rules.operation import Operation
 from tapegrad.tracing.runs.traced import input_aval
 
@@ -55,8 +55,8 @@ class CustomPrimitive(Named, Operation):
             with contextlib.suppress(TypeError, ValueError):  # functions in C may have no signature
                 self.signature = inspect.signature(function)
         known = function, self.label, self.signature
-        self.reverse = Given(*known, "defvjp", "ct")
-        self.forward = Given(*known, "defjvp", "t")
+        self.reverse = DeclaredRules(*known, "defvjp", "ct")
+        self.forward = DeclaredRules(*known, "defjvp", "t")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         apart = self.apart(self, args, kwargs) if self.apart is not None else None
@@ -84,7 +84,7 @@ class CustomPrimitive(Named, Operation):
     def run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return self.function(*args, **kwargs), ()
 
-    def define(self, given: Given, rules: Sequence[Any], named: dict[str, Any]) -> Any:
+    def define(self, given: DeclaredRules, rules: Sequence[Any], named: dict[str, Any]) -> Any:
         """Set the rules of one mode; without rules, return a decorator that sets one for all
         arguments."""
         if not rules and not named:
@@ -92,7 +92,7 @@ class CustomPrimitive(Named, Operation):
         given.define(rules, named)
         return self
 
-    def define_joint(self, given: Given, rule: Rule) -> Rule:
+    def define_joint(self, given: DeclaredRules, rule: Rule) -> Rule:
         """Set one rule of a mode for all positional arguments."""
         return given.define_joint(rule)
 

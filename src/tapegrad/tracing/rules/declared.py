@@ -16,7 +16,7 @@ Rule = Callable[..., Any]
 
 
 @dataclass(eq=False)
-class Given:
+class DeclaredRules:
     """The rules of one mode, for messages `declared` by `defvjp` or `defjvp`. A rule is called with
     a cotangent or tangent, named `first`, then the result and the arguments."""
 

@@ -23,7 +23,7 @@ from tapegrad.observe.objects.purity import is_users_file
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.frontend.numpy.functions import function_of
 from tapegrad.tracing.rules.custom import CustomPrimitive
-from tapegrad.tracing.rules.declared import Given, Rule
+from tapegrad.tracing.rules.declared import DeclaredRules, Rule
 
 _adopted: dict[int, Adopted] = {}  # by the ids of functions, which they keep alive
 
@@ -36,13 +36,13 @@ class Adopted(CustomPrimitive):
         super().__init__(function)
         self.home = home
 
-    def define(self, given: Given, rules: Sequence[Any], named: dict[str, Any]) -> Any:
+    def define(self, given: DeclaredRules, rules: Sequence[Any], named: dict[str, Any]) -> Any:
         done = super().define(given, rules, named)
         if given:
             self._answer()
         return done
 
-    def define_joint(self, given: Given, rule: Rule) -> Rule:
+    def define_joint(self, given: DeclaredRules, rule: Rule) -> Rule:
         super().define_joint(given, rule)
         self._answer()
         return rule

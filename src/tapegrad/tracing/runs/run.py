@@ -18,7 +18,7 @@ from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.memory import last_uses
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Source, Tape, Var
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.answers import to_be_called
 from tapegrad.observe.objects.settings import check_settings
 from tapegrad.observe.observer import (
@@ -37,7 +37,7 @@ from tapegrad.tracing.draws.recorded import Draws, joined
 from tapegrad.tracing.memory.aliasing import check_apart
 from tapegrad.tracing.outside.captured_writes import inner, written_inside
 from tapegrad.tracing.outside.state_inputs import arrays_found, check_found
-from tapegrad.tracing.outside.stored import Keeping
+from tapegrad.tracing.outside.stored import StoredValues
 from tapegrad.tracing.recording.decisions import is_given, without_values
 from tapegrad.tracing.recording.trace import (
     Trace,
@@ -114,7 +114,7 @@ class Run:
         self._operands: list[Operand] = []
         self._halves: list[np.dtype | None] = []  # their dtypes outside, if of half precision
         self._values: list[Any] = []
-        self._keeping: Keeping | None = None  # the values that it has left outside
+        self._keeping: StoredValues | None = None  # the values that it has left outside
 
     def __enter__(self) -> Run:
         try:
@@ -196,14 +196,16 @@ class Run:
             check_settings(observer.reads)
             reads, found = observer.reads, arrays_found(observer)
             streams = [stream for stream in observer.ahead.values() if stream.end()]
-            self._keeping = Keeping(self.trace, reads, observer.again, found=found, streams=streams)
+            self._keeping = StoredValues(
+                self.trace, reads, observer.again, found=found, streams=streams
+            )
             observer.waiting = self._keeping.waiting
         elif following.observer is not None:
             lent, passes_on = inner(following.observer, self.trace), self.request.passes_on
             if passes_on:
                 reads = following.observer.reads
                 f = None if self.request.holds_draws else self.request.f
-                self._keeping = Keeping(self.trace, reads, True, inside=True, lent=lent, f=f)
+                self._keeping = StoredValues(self.trace, reads, True, inside=True, lent=lent, f=f)
             elif lent:
                 raise written_inside(self.name, lent[0][0])
 
@@ -280,7 +282,7 @@ class Run:
         if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
             raise trace.without_merging(None)
         if observer is not None and (loops := rebound()):
-            raise Reconsidered(loops, None)
+            raise Retrace(loops, None)
         if observer is not None:
             observer.check()
             sources = [d.generator for d in observer.drawn]

@@ -16,7 +16,7 @@ from tapegrad.tracing.memory.aliasing import Written
 from tapegrad.tracing.tracers.tracer import Tracer
 
 if TYPE_CHECKING:
-    from tapegrad.tracing.outside.stored import Keeping
+    from tapegrad.tracing.outside.stored import StoredValues
 
 
 class Computed(NamedTuple):
@@ -52,7 +52,7 @@ class Traced:
     draws: Draws | None = None
     left: int = 0
     lines: Sequence[tuple[str, Source | None]] = ()
-    keeping: Keeping | None = None
+    keeping: StoredValues | None = None
     seconds: float = 0.0  # the time to compute its values
     made: tuple[Source | None, ...] = ()  # the lines where captured arrays were made, if known
     halves: Sequence[np.dtype | None] = ()  # the first outputs' dtypes outside, if half precision

@@ -30,9 +30,9 @@ from tapegrad.tracing.loops.entries import Entries
 from tapegrad.tracing.loops.stacking import known_as_row, rows_of, strong
 from tapegrad.tracing.operators.integer_bounds import least_ahead, span
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.statements.frame_rounds import Count, again_with
+from tapegrad.tracing.statements.frame_rounds import Count, retrace_with
 from tapegrad.tracing.statements.variables import (
-    Stands,
+    ListProxy,
     Variables,
     held_by,
     is_apart,
@@ -41,7 +41,7 @@ from tapegrad.tracing.statements.variables import (
     put_in,
 )
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_in
-from tapegrad.tracing.tracers.union_numbers import as_either
+from tapegrad.tracing.tracers.union_numbers import as_union
 
 
 def read_while_they_grow(frame: FrameType, place: int) -> list[Any]:
@@ -64,7 +64,7 @@ def may_show(x: list[Any]) -> bool:
     return any(type(y) is not float and not getattr(y, "_weak", False) for y in x)
 
 
-class FilledList(Stands):
+class FilledList(ListProxy):
     """The proxy of a list: the first `length` rows of an array. Entries are floats, Python's if
     `weak`, of varying type if `either`; or arrays."""
 
@@ -107,7 +107,7 @@ class FilledList(Stands):
         return found
 
     def give_up(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise again_with(self._notes)
+        raise retrace_with(self._notes)
 
     @property
     def in_round(self) -> bool:
@@ -217,7 +217,7 @@ class FilledList(Stands):
         if self._weak:
             operand, value = found._read()
             return stand_in(found._trace, operand, value, weak=True)
-        return as_either(found, self._either)
+        return as_union(found, self._either)
 
     def _place(self, k: Any) -> Any:
         """The row of an entry, which is guarded to exist."""

@@ -42,23 +42,23 @@ from tapegrad.tracing.statements.first_rounds import Earlier
 from tapegrad.tracing.statements.frame_rounds import (
     ENTRIES,
     Count,
-    InFrame,
-    again_with,
+    FrameRounds,
     each_round,
     is_long,
     renounce,
+    retrace_with,
 )
 from tapegrad.tracing.statements.growing_lists import Growing
 from tapegrad.tracing.statements.round_draws import Drawing
 from tapegrad.tracing.statements.variables import (
-    Lent,
+    Arrays,
     place_of,
     trace_numbers,
     trace_stored,
 )
 
 
-class Counted(Sequence[Any]):
+class LoopRange(Sequence[Any]):
     """A range whose `for` statement becomes a loop however short it is."""
 
     def __init__(self, numbers: range) -> None:
@@ -72,7 +72,7 @@ class Counted(Sequence[Any]):
 
     def __getitem__(self, k: Any) -> Any:
         found = self.numbers[k]
-        return Counted(found) if isinstance(found, range) else found
+        return LoopRange(found) if isinstance(found, range) else found
 
     def __reversed__(self) -> Iterator[Any]:
         return reversed(self.numbers)
@@ -127,14 +127,14 @@ def _loop(
             for x in read_while_they_grow(frame, place):
                 given = frame, x, front, len(items) - front, trace, [(sides.listed, place)]
                 growing.filled += filter(None, [FilledList.made(*given)])
-        lent = Lent(frame, place, trace)
+        lent = Arrays(frame, place, trace)
         handled = _note_handler(frame, place, sides)
         trace_stored(frame, place, trace)
         earlier: Earlier | None = None
         for done in range(front, len(items)):
             left = len(items) - done if count is None else None
             drawing = Drawing(left, sides, place)
-            leaves, rounds = InFrame.begun(
+            leaves, rounds = FrameRounds.begun(
                 f"a loop of {name}",
                 src,
                 lent,
@@ -155,11 +155,11 @@ def _loop(
             long = long or short or count is not None
             certain = (done < FIRST or before.fills) and rounds.changes_nothing()
             if not (certain and rounds.is_meant(round_)):
-                raise again_with(each_round(sides, place))
+                raise retrace_with(each_round(sides, place))
             more = done + 1 < len(items) or count is not None or short
             stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
             if not long and (stays or not more):
-                raise again_with(each_round(sides, place, len(items)))
+                raise retrace_with(each_round(sides, place, len(items)))
             if stays and more:
                 try:
                     loop = yield from rounds.rest(leaves, round_)
@@ -169,20 +169,20 @@ def _loop(
                     notes = rounds.branches(error, done)
                     if notes != []:
                         notes = notes or drawing.others()
-                        raise again_with(notes or each_round(sides, place)) from error
+                        raise retrace_with(notes or each_round(sides, place)) from error
                     guard = getattr(error, "guard", None)
                     is_empty = guard is not None and guard.what == ENTRIES
                 if not rounds.changes_nothing():
-                    raise again_with(each_round(sides, place))
+                    raise retrace_with(each_round(sides, place))
             if loop is not None:
                 if count is not None and not rounds.grown[-1].may_vary:
-                    raise again_with(each_round(sides, place))
+                    raise retrace_with(each_round(sides, place))
                 rounds.leave(loop, trace)
                 lent.give_back()
                 return
             # There may be no first round, in other rounds of an outer loop
             if count is not None and (type(items) is not Numbers or any(rounds.grown[-1].entries)):
-                raise again_with(each_round(sides, place))
+                raise retrace_with(each_round(sides, place))
             if not is_empty or earlier is None:
                 earlier = Earlier(done, leaves, before, trace, [], [])
             with earlier.recording():
@@ -214,13 +214,13 @@ def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
         return []
 
     def left() -> None:
-        raise again_with(each_round(sides, place))
+        raise retrace_with(each_round(sides, place))
 
     a.leaving.append((sides.flow.handlers.get(place, (-1,))[0], left))
     return a.leaving
 
 
-class Plain:
+class TracedIterable:
     """The iterable that replaces that of a loop whose rounds may be traced once; however `short` it
     is, or only if it is long."""
 
@@ -231,7 +231,7 @@ class Plain:
         return _Numbers(*self._given)
 
 
-class Driven:
+class EntryIterator:
     """An iterator that only a generator expression refers to; each entry is requested by itself."""
 
     is_shared = False

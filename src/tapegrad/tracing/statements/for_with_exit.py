@@ -23,30 +23,30 @@ from tapegrad.ir.tape import Guard, Literal
 from tapegrad.observe.observer import unobserved
 from tapegrad.observe.program.joins import Sides, begins_loop
 from tapegrad.tracing.loops.entries import Items, found_among
-from tapegrad.tracing.loops.rounds import FIRST, Given
+from tapegrad.tracing.loops.rounds import FIRST, Inputs
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.statements.frame_rounds import again_with, each_round
+from tapegrad.tracing.statements.frame_rounds import each_round, retrace_with
 from tapegrad.tracing.tracers.tracer import stand_in
 
 
-class Leaving:
+class IterableWithExit:
     """The replacement of such a statement's iterable."""
 
     def __init__(self, items: Items, sides: Sides, place: int) -> None:
         self._given = items, sides, place
 
     def __iter__(self) -> Iterator[Any]:
-        return Entries(*self._given)
+        return EntriesWithExit(*self._given)
 
 
-class Entries:
+class EntriesWithExit:
     """The iterator of the entries. `given` holds the arguments of the round under way, behind
     `done` rounds; `lent` are the arrays lent to it; it is `over` when the last round was made."""
 
     def __init__(self, items: Items, sides: Sides, place: int) -> None:
         self.items, self._sides, self.place = items, sides, place
-        self.given: Given | None = None
-        self._passed: Given | None = None  # the last one that has had its entry
+        self.given: Inputs | None = None
+        self._passed: Inputs | None = None  # the last one that has had its entry
         self.done, self.over = 0, False
         self.guard: Guard | None = None  # on `over`
         self.lent: Any = _NoneLent()
@@ -62,7 +62,7 @@ class Entries:
         """The number of entries behind those."""
         return len(self.items) - self._first
 
-    def __iter__(self) -> Entries:
+    def __iter__(self) -> EntriesWithExit:
         self.is_shared = self.is_shared or not begins_loop(sys._getframe(1))
         return self
 
@@ -74,7 +74,7 @@ class Entries:
         is_round = self.given is not None and self.given is not self._passed
         if len(self.items) == self._first + (self.done if is_round else 0):  # no entry is left
             if is_round:
-                raise again_with(each_round(self._sides, self.place))
+                raise retrace_with(each_round(self._sides, self.place))
             if self.given is None:
                 raise StopIteration
         if self.given is not None and is_round:
@@ -82,7 +82,7 @@ class Entries:
             found = found_among(self.lent)
             return self.items.item(step._trace, step, self._first + self.done, found)
         if trace is None or self._first == FIRST or self.given is not None:  # no test was reached
-            raise again_with(self._traced_tests() or each_round(self._sides, self.place))
+            raise retrace_with(self._traced_tests() or each_round(self._sides, self.place))
         step = stand_in(trace, Literal(np.int64(0)), np.int64(0))
         self._first += 1
         return self.items.item(trace, step, self._first - 1, found_among(self.lent))

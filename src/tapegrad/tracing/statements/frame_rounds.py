@@ -21,7 +21,7 @@ from tapegrad.core.trees import flatten
 from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.program.joins import Sides
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.observe.queries import changes, effects_in, streams
@@ -29,7 +29,7 @@ from tapegrad.primitives.kinds import Library, Routine
 from tapegrad.primitives.loops import MIN_CALLS, MIN_NUMPY_CALLS, MIN_ROUNDS, Loop
 from tapegrad.tracing.loops.entries import Items, Numbers, found_among
 from tapegrad.tracing.loops.failed_guards import recorded
-from tapegrad.tracing.loops.rounds import FIRST, Given, Leaf, Round, Rounds, Steps, as_weak, typed
+from tapegrad.tracing.loops.rounds import FIRST, Inputs, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.operators.integer_bounds import may_vary
 from tapegrad.tracing.recording.trace import (
@@ -42,7 +42,7 @@ from tapegrad.tracing.statements.first_rounds import Earlier
 from tapegrad.tracing.statements.growing_lists import Growing, Grown
 from tapegrad.tracing.statements.round_draws import Drawing
 from tapegrad.tracing.statements.variables import (
-    Lent,
+    Arrays,
     Variables,
     become,
     copied,
@@ -79,9 +79,9 @@ def _calls_of(body: Tape) -> int:
     return count
 
 
-def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
+def retrace_with(notes: Sequence[tuple[Any, int]]) -> Retrace:
     """Make the traces under way fail. Returns the exception that repeats them with these notes."""
-    found = Reconsidered(notes, None)
+    found = Retrace(notes, None)
     known = next((x.renounced for x in traces_under_way() if x.renounced is not None), None)
     if known is not None and not found.notes:  # a side of a branch has failed first
         found = known
@@ -92,7 +92,7 @@ def again_with(notes: Sequence[tuple[Any, int]]) -> Reconsidered:
 
 def renounce(notes: Sequence[tuple[Any, int]]) -> None:
     """The same where no exception can be raised."""
-    again_with(notes)
+    retrace_with(notes)
 
 
 def each_round(sides: Sides, place: int, count: int = 0) -> list[tuple[Any, Any]]:
@@ -140,7 +140,7 @@ class Count(NamedTuple):
     most: int
 
 
-class Looped(NamedTuple):
+class RecordedLoop(NamedTuple):
     """A recorded loop: the final values of variables; a round's results with their stacked arrays;
     the number of rounds; and, if that varies between calls, the mask of the rounds made."""
 
@@ -151,7 +151,7 @@ class Looped(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InFrame(Rounds):
+class FrameRounds(Rounds):
     """Rounds that a frame makes, behind the first `done`. `seen` counts changes of other state
     before them; `found` has the variables before and after each; `tests` are the branches met, with
     their lines; `grown` has what each round has appended to the `growing` lists, whose initial
@@ -159,7 +159,7 @@ class InFrame(Rounds):
 
     frame: FrameType
     place: int
-    lent: Lent
+    lent: Arrays
     growing: Growing
     done: int
     seen: Any
@@ -174,7 +174,7 @@ class InFrame(Rounds):
 
     @classmethod
     def begun(
-        cls, label: str, src: Source | None, lent: Lent, growing: Growing, done: int, **more: Any
+        cls, label: str, src: Source | None, lent: Arrays, growing: Growing, done: int, **more: Any
     ) -> tuple[list[Tracer], Self]:
         """The values of the frame's variables, and its rounds from here on."""
         frame, place = growing.frame, growing.place
@@ -348,7 +348,7 @@ class InFrame(Rounds):
             and not sides.exits.may_be(jump, body)
         ]
 
-    def _entry(self, given: Given) -> Any:
+    def _entry(self, given: Inputs) -> Any:
         """The entry of a round with these arguments: a number, or an entry of the iterable."""
         step, first = given.step, self.done
         if self.earlier is not None:
@@ -384,7 +384,7 @@ class InFrame(Rounds):
                 trace.builder.guards.append(replace(guard, operand=operand))
         return [known.get(x, x) for x in tape.outputs]
 
-    def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, Looped | None]:
+    def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, RecordedLoop | None]:
         """Record the remaining rounds as a loop; None if this round has to be in front. Raises an
         error if rounds differ."""
         after, grown = self.found[-1], self.grown[-1]
@@ -398,7 +398,7 @@ class InFrame(Rounds):
         self.drawing.go_on()
         return self._from_earlier(leaves, settled[1]) or self.looped(*settled)
 
-    def _from_earlier(self, leaves: list[Any], round_: Round) -> Looped | None:
+    def _from_earlier(self, leaves: list[Any], round_: Round) -> RecordedLoop | None:
         """The loop that starts with earlier rounds; None if the round doesn't cover them."""
         earlier, tape = self.earlier, round_.tape
         if earlier is None or round_.ys or self.growing.all:
@@ -422,7 +422,7 @@ class InFrame(Rounds):
     def _renew(self) -> bool:
         return renew(self.frame, self.place, self.found[0], self.found[-1])
 
-    def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
+    def looped(self, leaves: Sequence[Any], round_: Round) -> RecordedLoop:
         """Record the loop. It carries the variables that the round changes; if there are none, an
         idle number, so that its guards are checked."""
         ys = [typed(y) for y in round_.ys]
@@ -477,7 +477,7 @@ class InFrame(Rounds):
         changed: Sequence[int],
         outs: Sequence[Any],
         count: int,
-    ) -> Looped:
+    ) -> RecordedLoop:
         """The results of a recorded loop, whose outputs are the changed variables, and stacks."""
         ends, may_be_none = list(leaves), not count or self.inner is not None
         for k, out in zip(changed, outs, strict=False):
@@ -486,9 +486,9 @@ class InFrame(Rounds):
             ends[k] = as_weak(out, replace(leaf, either=leaf.either or stays))
         stacks = outs[len(changed) : len(changed) + len(self.grown[-1].rows)]
         rows = round_.ys[len(round_.ys) - len(stacks) :] if stacks else []
-        return Looped(ends, [*zip(rows, stacks, strict=True)], count)
+        return RecordedLoop(ends, [*zip(rows, stacks, strict=True)], count)
 
-    def leave(self, loop: Looped, trace: Trace) -> None:
+    def leave(self, loop: RecordedLoop, trace: Trace) -> None:
         """Set the frame's variables and lists to the results of the loop."""
         self.drawing.ends(loop.rounds)
         trace.sources.update(self.tests)  # by which rounds of an outer loop may fail, too

@@ -35,10 +35,10 @@ from tapegrad.observe.queries import effects_in
 from tapegrad.observe.sides.appended_items import Perhaps
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.loops.stacking import Rows, as_rows, known_as_row, rows_of, strong
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.statements.variables import (
-    Lent,
+    Arrays,
     Variables,
     filled,
     held_by,
@@ -182,7 +182,7 @@ class Growing:
         trace: Trace,
         before: Variables,
         after: Variables,
-        lent: Lent,
+        lent: Arrays,
     ) -> Grown:
         """The entries that a round has appended to lists of these lengths. It has found and left
         the variables `before` and `after`."""
@@ -393,7 +393,7 @@ class _Seen:
     """The description of the values that one round has appended."""
 
     def __init__(
-        self, trace: Trace, before: Variables, after: Variables, lent: Lent, frame: FrameType
+        self, trace: Trace, before: Variables, after: Variables, lent: Arrays, frame: FrameType
     ) -> None:
         self.trace, self.lent, self.frame, self.found = trace, lent, frame, Grown()
         self.seen = {*before.seen, *after.seen}
@@ -447,7 +447,7 @@ class _Seen:
 
     def _traced(self, x: Tracer) -> Any:
         check_elements([x])
-        if is_made(x) and x._trace.alive:
+        if is_created(x) and x._trace.alive:
             x._become_traced()
         is_array = isinstance(x, ArrayTracer)
         if self.lent.has(x) or x._trace is not self.trace or (is_array and not is_apart(x)):

@@ -30,8 +30,8 @@ from tapegrad.tracing.loops.entries import Items, Numbers, Zipped, items_of
 from tapegrad.tracing.operators.integer_bounds import span
 from tapegrad.tracing.recording.trace import current_trace, traces_under_way
 from tapegrad.tracing.statements.filled_lists import FilledList
-from tapegrad.tracing.statements.for_statement import Counted, Driven, Plain
-from tapegrad.tracing.statements.for_with_exit import Leaving
+from tapegrad.tracing.statements.for_statement import EntryIterator, LoopRange, TracedIterable
+from tapegrad.tracing.statements.for_with_exit import IterableWithExit
 from tapegrad.tracing.statements.frame_rounds import ENTRIES, Count
 from tapegrad.tracing.statements.varying_lists import MAX_ROUNDS, VaryingIterator, VaryingList
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
@@ -39,7 +39,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 _DEEP = 4
 
 
-def _plain(a: Activation) -> Plain | Leaving | None:
+def _plain(a: Activation) -> TracedIterable | IterableWithExit | None:
     """The replacement of the iterable of a `for` statement that is about to begin; None if its
     rounds must be traced one by one."""
     trace = current_trace()
@@ -55,7 +55,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
         return None
     holders = frames.references(operand_at(a.stack, 0))
     x = a.top()
-    short = type(x) is Counted
+    short = type(x) is LoopRange
     items, count = _entries_of(x.numbers if short else x, holders)
     short = short or count is not None or _varies(sides, place, items)
     if items is None or (len(items) < MIN_ROUNDS and not (short or (leaves and trace.in_frame))):
@@ -65,7 +65,7 @@ def _plain(a: Activation) -> Plain | Leaving | None:
         return None  # other code may test whether its entries are those of the loop
     if leaves:
         items.settle()
-        return None if count is not None else Leaving(items, sides, place)
+        return None if count is not None else IterableWithExit(items, sides, place)
     return _once(sides, place, items, count, short)
 
 
@@ -89,7 +89,7 @@ def _varies(sides: Sides, place: int, items: Items | None) -> bool:
 
 def _once(
     sides: Sides, place: int, items: Items, count: Count | None, short: bool = False
-) -> Plain | None:
+) -> TracedIterable | None:
     """The replacement of an iterable with these entries, if there are enough of them."""
     is_short = len(items) * sides.flow.weight(place) < MIN_CALLS
     few = len(items) < MIN_ROUNDS or (is_short and not sides.flow.chooses(place))
@@ -99,7 +99,7 @@ def _once(
     items.settle()
     for each in traces_under_way():
         each.counted.append((sides, place))
-    return Plain(items, count, short)
+    return TracedIterable(items, count, short)
 
 
 def turned(x: GeneratorType[Any, Any, Any], short: bool) -> Callable[[], Any] | None:
@@ -122,7 +122,7 @@ def turned(x: GeneratorType[Any, Any, Any], short: bool) -> Callable[[], Any] | 
             return functools.partial(_function_of(code, frame), iter(given))
     watched = following.observer is not None and following.observer.effects is not None
     if watched and type(entries) in ITERATORS and is_private(entries):
-        frames.set_local(address, 0, Driven(entries))
+        frames.set_local(address, 0, EntryIterator(entries))
     return None
 
 
@@ -205,14 +205,14 @@ def _ranged(a: Activation, args: Sequence[Any]) -> Any:
     if step > 0 and isinstance(stop, Tracer):
         below = stand_in(stop._trace, *stop._read(), weak=True)
     items = Numbers(numbers, start, (least, max(least, span(high)[1] - (step > 0))), below)
-    return functools.partial(_given, Plain(items, Count(count, most)))
+    return functools.partial(_given, TracedIterable(items, Count(count, most)))
 
 
 def _is_number(x: Any) -> bool:
     return type(x) is int or (isinstance(x, Tracer) and x._weak and x.dtype.kind == "i")
 
 
-def _given(found: Plain | range, *args: Any) -> Plain | range:
+def _given(found: TracedIterable | range, *args: Any) -> TracedIterable | range:
     return found
 
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from tapegrad.ir.tape import Literal
 from tapegrad.observe.activations.activation import Activation
-from tapegrad.observe.activations.retracing import Reconsidered
+from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.frames import replace as replace_at
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
 from tapegrad.tracing.recording.trace import current_trace
-from tapegrad.tracing.statements.frame_rounds import again_with, each_round, renounce
+from tapegrad.tracing.statements.frame_rounds import each_round, renounce, retrace_with
 from tapegrad.tracing.statements.while_statement import may_begin
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
@@ -50,7 +50,7 @@ def tested(a: Activation, x: Any) -> None:
         return
     own = a.turning is not None and a.turning.exit.places == exit_.places
     if type(x) not in (bool, np.bool_):
-        return _give_up(a, again_with(each_round(tests.sides, jump))) if own else None
+        return _give_up(a, retrace_with(each_round(tests.sides, jump))) if own else None
     if not own and exit_.places.isdisjoint(tests.sides.turning):
         if bool(x) is not exit_.stays:
             tests.turns.pop(exit_.places, None)
@@ -69,14 +69,14 @@ class _GivenUp:
     """An object that raises an error when it is tested. An error raised by the observer itself
     would end the observation, and handlers around the loop would run twice."""
 
-    def __init__(self, error: Reconsidered) -> None:
+    def __init__(self, error: Retrace) -> None:
         self._error = error
 
     def __bool__(self) -> bool:
         raise self._error
 
 
-def _give_up(a: Activation, error: Reconsidered) -> None:
+def _give_up(a: Activation, error: Retrace) -> None:
     """Make the next conditional jump raise this error."""
     replace_at(operand_at(a.stack, 0), _GivenUp(error))
 

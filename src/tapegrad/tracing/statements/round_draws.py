@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.program.joins import Sides
-from tapegrad.tracing.draws.recorded import Drawer, Drawn, Turns, as_input, in_turns
+from tapegrad.tracing.draws.recorded import Draw, Drawer, LoopRounds, as_input, in_turns
 from tapegrad.tracing.loops.entries import Entries
 from tapegrad.tracing.recording.trace import current_trace
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
@@ -29,13 +29,13 @@ class _Place(NamedTuple):
     """A draw in a round: the call, the traced numbers of all rounds of all loops, and whether a
     draw is a Python number, or an array."""
 
-    call: Drawn
+    call: Draw
     rows: Tracer
     is_weak: bool
     is_array: bool
 
 
-class Notes(NamedTuple):
+class DrawRecord(NamedTuple):
     """Notes of earlier traces on the draws of the loop at `place`: the words "streams", "never" and
     "words", and how often the numbers for this number of `rounds` ran out."""
 
@@ -65,10 +65,10 @@ class Drawing:
     def __init__(self, count: int | None, sides: Sides, place: int) -> None:
         trace = current_trace()
         self._around: Drawing | None = None if trace is None else trace.drawing
-        self.notes = Notes(sides.streams, place, count)
-        self._counted, self._turns = count is not None, Turns(count or 0)
+        self.notes = DrawRecord(sides.streams, place, count)
+        self._counted, self._turns = count is not None, LoopRounds(count or 0)
         self._places: list[_Place] = []
-        self._calls: list[Drawn] = []  # of the first round and of its inner loops, in order
+        self._calls: list[Draw] = []  # of the first round and of its inner loops, in order
         self._was_made = self._around is not None and self._around.is_again
         self._rounds, self._at = 0, 0
         self._step: Any = None
@@ -89,7 +89,7 @@ class Drawing:
         return [] if notes.has("streams") or not self._places else notes.so("streams")
 
     @property
-    def all_turns(self) -> tuple[Turns, ...]:
+    def all_turns(self) -> tuple[LoopRounds, ...]:
         """The turns of the outer loops and of this one."""
         return (*(() if self._around is None else self._around.all_turns), self._turns)
 
@@ -107,7 +107,7 @@ class Drawing:
         """Begin a round with this step."""
         self._rounds, self._at, self._step = self._rounds + 1, 0, step
 
-    def first(self, call: Drawn, is_weak: bool, is_array: bool, holder: Any) -> Tracer:
+    def first(self, call: Draw, is_weak: bool, is_array: bool, holder: Any) -> Tracer:
         """The traced numbers of a call that has drawn its first value. `holder` has the trace whose
         input the rows are, and records them."""
         turns, value = self.all_turns, call.value
@@ -133,12 +133,12 @@ class Drawing:
         x = x if self._around is None else self._around._row(x)
         return Entries(x).item(self._step._trace, self._step, 0, lambda array, k: array)
 
-    def again(self, call: Drawn) -> Tracer | None:
+    def again(self, call: Draw) -> Tracer | None:
         """The traced number of a repeated draw; None if the round does something else now."""
         place = self._next(call)
         return None if place is None else self._entry(place)
 
-    def _next(self, call: Drawn) -> _Place | None:
+    def _next(self, call: Draw) -> _Place | None:
         at, self._at = self._at, self._at + 1
         if at == len(self._places) and self._was_made and self._rounds == 1:
             assert self._around is not None

@@ -24,10 +24,10 @@ from tapegrad.observe.objects import randomness
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.windows import Window, entry_at
-from tapegrad.tracing.draws.recorded import Ahead, Drawn, as_input, valued_as
+from tapegrad.tracing.draws.recorded import Draw, DrawnAhead, as_input, valued_as
 from tapegrad.tracing.recording.trace import Trace, current_trace
-from tapegrad.tracing.statements.frame_rounds import again_with
-from tapegrad.tracing.statements.round_draws import Drawing, Notes
+from tapegrad.tracing.statements.frame_rounds import retrace_with
+from tapegrad.tracing.statements.round_draws import Drawing, DrawRecord
 from tapegrad.tracing.tracers.tracer import Tracer, stand_in
 
 FEWEST = 256  # least number of positions drawn ahead
@@ -42,7 +42,7 @@ class _Kind(NamedTuple):
     """A kind of draw: its call, its result at each position, the next positions if there are
     several kinds, and whether a draw is a Python number, or an array."""
 
-    call: Drawn
+    call: Draw
     rows: Tracer
     ends: Tracer | None
     is_weak: bool
@@ -53,13 +53,13 @@ class Stream:
     """The numbers that a generator draws from now on in a trace. `notes` are those of the loop in
     which it begins."""
 
-    def __init__(self, observer: Any, trace: Trace, generator: Any, notes: Notes) -> None:
+    def __init__(self, observer: Any, trace: Trace, generator: Any, notes: DrawRecord) -> None:
         self._observer, self.trace, self.generator = observer, trace, generator
         self._notes, self.is_own = notes, not observer.is_outside(generator)
         self.cell: list[Any] = [stand_in(trace, Literal(np.int64(0)), np.int64(0))]
         by_words = notes.has("words")
         room = FEWEST * GROWTH[by_words] ** notes.attempts
-        self.ahead = Ahead(generator, room, by_words)
+        self.ahead = DrawnAhead(generator, room, by_words)
         self._kinds: list[_Kind] = []
         self._start = randomness.state_of(generator)
         self.number = 0  # of its first entry among the draws
@@ -76,9 +76,9 @@ class Stream:
 
     def give_up(self) -> NoReturn:
         """Repeat the trace without the stream."""
-        raise again_with(self._notes.so("never"))
+        raise retrace_with(self._notes.so("never"))
 
-    def draw(self, call: Drawn) -> Any:
+    def draw(self, call: Draw) -> Any:
         """The traced result of a draw."""
         self._check(self.ahead.room)
         kind = self._kind(call)
@@ -95,12 +95,12 @@ class Stream:
             self.settle()
         return stand_in(row._trace, operand, value, kind.is_weak)
 
-    def _kind(self, call: Drawn) -> _Kind:
+    def _kind(self, call: Draw) -> _Kind:
         for kind in self._kinds:
             if kind.call.is_like(call):
                 return kind
         if self._kinds and not self.ahead.by_words:
-            raise again_with(self._notes.so("words"))
+            raise retrace_with(self._notes.so("words"))
         now = randomness.state_of(self.generator)
         randomness.put_back(self.generator, self._start)
         found = call.again(self.generator)
@@ -138,7 +138,7 @@ class Stream:
         """Repeat the trace with more numbers, if more than `most` were used."""
         at = self.at._read()[1]
         if at is not None and at > most:
-            raise again_with(self._notes.more())
+            raise retrace_with(self._notes.more())
 
     def settle(self) -> None:
         """Bring the generator to the program's state, when no round is under way."""
@@ -158,14 +158,14 @@ class Stream:
         if current_trace() is not self.trace or self._observer.apart is not None:
             self.give_up()
         self.settle()
-        self._observer.reads.lost(type(self.generator).__name__)
+        self._observer.reads.use_once(type(self.generator).__name__)
         del self._observer.ahead[id(randomness.bits_of(self.generator))]
 
     def end(self) -> bool:
         """End the stream with the run. Returns whether later calls draw in this way."""
         self.settle()
         if self.at._trace is not self.trace:
-            self._observer.reads.lost(type(self.generator).__name__)
+            self._observer.reads.use_once(type(self.generator).__name__)
         self._check(self.ahead.room * USED)
         enough = ew.less_equal(self.at, np.int64(self.ahead.room))
         self.trace.guard(enough, True, "whether there are random numbers enough", fixed=True)
@@ -188,7 +188,7 @@ def stream_of(
         sides = observer.effects is not None and observer.effects.owned.sides
         if observer.apart is None and not sides and rounds.is_counted:
             return None
-        raise again_with(notes.so("streams"))
+        raise retrace_with(notes.so("streams"))
     observer.ahead[id(randomness.bits_of(generator))] = found = Stream(
         observer, trace, generator, notes
     )

@@ -29,7 +29,7 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.queries import is_made_here, streams
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.recording.chains import note_view, views_of
 from tapegrad.tracing.recording.trace import Trace
 from tapegrad.tracing.tracers.subclass_tracers import check_stays
@@ -40,7 +40,7 @@ _NUMBERS = (int, float, np.float64, np.float32, np.int64)
 _STATE = ("_aval", "_chain", "_doubt", "_may_alias", "_operand", "_ordered", "_root", "_trace")
 
 
-class Stands:
+class ListProxy:
     """The proxy of a list, in the variable that held it. Rounds carry its `array`."""
 
     array: Tracer
@@ -262,7 +262,7 @@ def _traced(x: Any, trace: Trace) -> Any:
     return stand_in(trace, Literal(kind(x)), kind(x), weak)
 
 
-class Lent:
+class Arrays:
     """Plain arrays in a frame's variables, traced while the frame makes the rounds of a loop: so
     the step can index them, and they can be written to. A variable that rounds set, and that holds
     a view, holds an array of its own meanwhile, which rounds can carry."""
@@ -404,7 +404,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
     kind: Any = type(x)
     if isinstance(x, Tracer):
         check_stays(x, f"the variable {path} in a loop")
-        if is_made(x) and x._trace.alive:  # the round may write to it
+        if is_created(x) and x._trace.alive:  # the round may write to it
             x._become_traced()
         if x._trace.alive and is_apart(x):
             found.shape[path] = "traced", found.first(x, path)
@@ -425,7 +425,7 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
     elif any(x is y for y in found.growing):
         found.shape[path] = "growing", found.first(x, path)
         return
-    elif isinstance(x, Stands):
+    elif isinstance(x, ListProxy):
         found.shape[path] = "list", found.first(x, path)
         _look(found, path, x.array, inner, depth)
         return

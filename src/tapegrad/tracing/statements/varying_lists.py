@@ -28,10 +28,10 @@ from tapegrad.observe.observer import unobserved
 from tapegrad.tracing.loops.entries import Entries, Items, Numbers, Zipped, items_of
 from tapegrad.tracing.loops.stacking import strong
 from tapegrad.tracing.operators.integer_bounds import bound
-from tapegrad.tracing.statements.frame_rounds import Count, again_with
+from tapegrad.tracing.statements.frame_rounds import Count, retrace_with
 from tapegrad.tracing.statements.growing_lists import is_one_of
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
-from tapegrad.tracing.tracers.union_numbers import as_either
+from tapegrad.tracing.tracers.union_numbers import as_union
 
 MAX_ROUNDS = 100_000  # rounds of a loop with a traced number
 
@@ -48,7 +48,7 @@ class VaryingList:
         self.entries, self.weak, self.either, self._note = entries, weak, either, note
 
     def give_up(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise again_with([self._note])
+        raise retrace_with([self._note])
 
     @property
     def kind(self) -> str:
@@ -89,7 +89,7 @@ class VaryingList:
         if not self.weak and not self.either:
             return x
         operand, value = x._read()
-        return as_either(stand_in(x._trace, operand, value, weak=self.weak), self.either)
+        return as_union(stand_in(x._trace, operand, value, weak=self.weak), self.either)
 
     def rows(self, fill: Any) -> Any:
         """The entries of all rounds, with `fill` in the place of those that are absent."""

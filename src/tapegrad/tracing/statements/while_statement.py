@@ -49,19 +49,19 @@ from tapegrad.tracing.loops.trip_count import (
     rounds_until,
 )
 from tapegrad.tracing.recording.trace import Trace, current_trace, traces_under_way
-from tapegrad.tracing.statements.for_with_exit import Entries
+from tapegrad.tracing.statements.for_with_exit import EntriesWithExit
 from tapegrad.tracing.statements.frame_rounds import (
-    InFrame,
-    Looped,
-    again_with,
+    FrameRounds,
+    RecordedLoop,
     each_round,
     is_long,
+    retrace_with,
     with_idle,
 )
 from tapegrad.tracing.statements.growing_lists import Growing
 from tapegrad.tracing.statements.round_draws import Drawing
 from tapegrad.tracing.statements.variables import (
-    Lent,
+    Arrays,
     trace_numbers,
     trace_stored,
 )
@@ -120,7 +120,7 @@ def _begin(a: Activation, sides: Sides, jump: int, condition: Tracer, found: boo
             going = ew.logical_and(first, going)
     for each in traces_under_way():
         each.counted.append((sides, jump))
-    a.turning = Turning(a, sides, jump, exit_, trace, going)
+    a.turning = WhileStatement(a, sides, jump, exit_, trace, going)
     return a.turning.begun()
 
 
@@ -153,23 +153,23 @@ def may_begin(a: Activation, sides: Sides, exit_: Exit) -> bool:
     return flow.iterator_of(exit_) is None or _entries(a, flow, exit_) is not None
 
 
-def _entries(a: Activation, flow: Flow, exit_: Exit) -> Entries | None:
+def _entries(a: Activation, flow: Flow, exit_: Exit) -> EntriesWithExit | None:
     """The iterator of a `for` statement, if one round may be traced for all."""
     place = flow.iterator_of(exit_)
     if place is None:
         return None
     found = operand(a.address + top_of(flow.height(place)), 0)
-    return found if isinstance(found, Entries) and found.may_be_rounds else None
+    return found if isinstance(found, EntriesWithExit) and found.may_be_rounds else None
 
 
-class Turning:
+class WhileStatement:
     """A loop of which a frame makes one round, which is traced for all."""
 
     def __init__(
         self, a: Activation, sides: Sides, jump: int, exit_: Exit, trace: Trace, going: Tracer
     ) -> None:
         self.activation, self.sides, self.jump, self.exit = a, sides, jump, exit_
-        self.around: Turning | None = a.turning
+        self.around: WhileStatement | None = a.turning
         self.trace = trace
         self._steps = self._made(going)
         self.entries = _entries(a, sides.flow, exit_)
@@ -200,7 +200,7 @@ class Turning:
         going = condition if own.stays else ew.logical_not(condition)
         if self._holds is not None:
             if _changes(self.activation) != self._changes:
-                raise again_with(each_round(self.sides, self.jump))
+                raise retrace_with(each_round(self.sides, self.jump))
             self._soften()
             going = ew.logical_and(self._holds, going)
         if last is not jump and found is own.stays:
@@ -256,8 +256,8 @@ class Turning:
             self.end()
             other = self._other
             if other is not None and self.sides.exits.may_be(other, self.exit.body):
-                raise again_with([(self.sides.exits, other)])
-            raise again_with(each_round(self.sides, self.jump))
+                raise retrace_with([(self.sides.exits, other)])
+            raise retrace_with(each_round(self.sides, self.jump))
 
     def leaves_too(self, jump: int) -> bool:
         """Whether a test leaves the loop as its own test does; it is remembered."""
@@ -283,11 +283,11 @@ class Turning:
         """Wait while the frame makes each round, and end when it has made the last."""
         frame, place, trace = self.frame, self.jump, self.trace
         name, src = frame.f_code.co_name, user_source()
-        lent, growing = Lent(frame, place, trace), Growing(frame, place)
+        lent, growing = Arrays(frame, place, trace), Growing(frame, place)
         try:
             trace_stored(frame, place, trace)
             for done in range(FIRST + 1):
-                leaves, rounds = Turned.begun(
+                leaves, rounds = WhileRounds.begun(
                     f"a loop of {name}",
                     src,
                     lent,
@@ -301,7 +301,7 @@ class Turning:
                 round_, whole = yield from rounds.first(rounds.round(leaves, done))
                 raised, loop = trace.raised, None
                 if not rounds.changes_nothing():
-                    raise again_with(each_round(self.sides, place))
+                    raise retrace_with(each_round(self.sides, place))
                 stays = before.shape == rounds.found[-1].shape and rounds.grown[-1].fits
                 if stays and whole:
                     try:
@@ -312,9 +312,9 @@ class Turning:
                         notes = rounds.branches(error, done)
                         if notes != []:
                             notes = notes or each_round(self.sides, place)
-                            raise again_with(notes) from error
+                            raise retrace_with(notes) from error
                     if not rounds.changes_nothing():
-                        raise again_with(each_round(self.sides, place))
+                        raise retrace_with(each_round(self.sides, place))
                 if loop is not None:
                     rounds.leave(loop, trace)
                     lent.give_back()
@@ -328,9 +328,9 @@ class Turning:
                     lent.give_back()
                     return
                 trace_numbers(frame, place, before, rounds.found[-1], trace)
-            raise again_with(each_round(self.sides, place))
+            raise retrace_with(each_round(self.sides, place))
         except TapegradError as error:
-            raise again_with(each_round(self.sides, place)) from error
+            raise retrace_with(each_round(self.sides, place)) from error
         finally:
             growing.end()
 
@@ -342,14 +342,14 @@ def _guards() -> list[Any]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Turned(InFrame):
+class WhileRounds(FrameRounds):
     """Rounds that a frame makes until a test ends them. `going`: whether there is a next one."""
 
     going: Any
-    entries: Entries | None
+    entries: EntriesWithExit | None
     asked_all: list[bool] = field(default_factory=list)
 
-    def leave(self, loop: Looped, trace: Trace) -> None:
+    def leave(self, loop: RecordedLoop, trace: Trace) -> None:
         super().leave(loop, trace)
         start, end = self.found[0], self.found[-1]
         ends = dict(zip(end.paths, end.tracers, strict=True))
@@ -383,7 +383,7 @@ class Turned(InFrame):
         self.asked_all.append(whole)
         return [going]
 
-    def looped(self, leaves: Sequence[Any], round_: Round) -> Looped:
+    def looped(self, leaves: Sequence[Any], round_: Round) -> RecordedLoop:
         """Record the loop, without a condition if its number of rounds is constant."""
         going, *ys = [typed(y) for y in round_.ys]
         body, changed, order = self.body(round_)
@@ -421,7 +421,7 @@ class Turned(InFrame):
 
     def _growing(
         self, leaves: Sequence[Any], round_: Round, given: list[Any], most: int | None, trace: Trace
-    ) -> Looped:
+    ) -> RecordedLoop:
         """Record a loop in which lists grow: with a maximal number of rounds, of which a number
         that varies between calls is made; or with a guarded number."""
         going, *ys = [typed(y) for y in round_.ys]

@@ -88,7 +88,7 @@ def _unary(name: str) -> Any:
 
     @unobserved
     def operator(self: Any) -> Any:
-        return as_either(numpys(self), self._either)
+        return as_union(numpys(self), self._either)
 
     return operator
 
@@ -107,7 +107,7 @@ def _whole(self: Any, *others: Any) -> Any:
     self._trace.reconsider()
 
 
-class EitherTracer(_NUMPYS):
+class UnionTracer(_NUMPYS):
     """A traced float that is a Python float in some calls and a NumPy scalar in others."""
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class EitherTracer(_NUMPYS):
 
 def _of_integers(name: str) -> Any:
     """An operator whose result may be -0.0, which integers don't have."""
-    of_floats = getattr(EitherTracer, name)
+    of_floats = getattr(UnionTracer, name)
 
     @unobserved
     def operator(self: Any, *others: Any) -> Any:
@@ -156,7 +156,7 @@ def _is_positive(x: Any) -> bool:
     return type(x) is int and x > 0
 
 
-class IntegerOrFloat(EitherTracer):
+class IntegerOrFloat(UnionTracer):
     """A number that may also be an integer: Python's, or NumPy's if a NumPy function made it."""
 
     __slots__ = ()
@@ -173,20 +173,20 @@ class IntegerOrFloat(EitherTracer):
                 if isinstance(x, Tracer) and x.dtype == np.float64:
                     if x.shape or x._weak:
                         self._trace.reconsider()
-                    as_either(x, self._either)
+                    as_union(x, self._either)
         return found
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._trace.reconsider()
 
 
-CLASSES: Any = None, EitherTracer, IntegerOrFloat  # by `_either`
-for _kind in (EitherTracer, IntegerOrFloat):
+CLASSES: Any = None, UnionTracer, IntegerOrFloat  # by `_either`
+for _kind in (UnionTracer, IntegerOrFloat):
     _kind.__name__ = "float64"
 for _name in ("and", "or", "xor", "lshift", "rshift"):
-    setattr(EitherTracer, f"__{_name}__", _whole)
-    setattr(EitherTracer, f"__r{_name}__", _whole)
-EitherTracer.__invert__ = _whole
+    setattr(UnionTracer, f"__{_name}__", _whole)
+    setattr(UnionTracer, f"__r{_name}__", _whole)
+UnionTracer.__invert__ = _whole
 
 
 def check_elements(xs: Iterable[Any]) -> None:
@@ -196,7 +196,7 @@ def check_elements(xs: Iterable[Any]) -> None:
             x._trace.reconsider()
 
 
-def as_either(x: Any, either: int) -> Any:
+def as_union(x: Any, either: int) -> Any:
     """`x`, a new tracer, as a number of varying type; see `Tracer._either`."""
     if either:
         _set_class(x, CLASSES[either])
@@ -205,7 +205,7 @@ def as_either(x: Any, either: int) -> Any:
 
 def _class_of(*operands: Any) -> type:
     """The class of an operator's result for numbers that may all be Python's."""
-    return EitherTracer if any(map(_is_real, operands)) else IntegerOrFloat
+    return UnionTracer if any(map(_is_real, operands)) else IntegerOrFloat
 
 
 def _is_real(x: Any) -> bool:

@@ -25,7 +25,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.library_code import borrowed_method, followed
 from tapegrad.tracing.frontend.operands.operands import has_tracer
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.recording.layout import laid_out_like
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclass_tracers import check_stays
@@ -61,7 +61,7 @@ def _untraced(x: Any, whole: dict[int, Any]) -> Any:
         return plain
     if not isinstance(x, Tracer):
         return x
-    if is_made(x):
+    if is_created(x):
         whole[id(x._concrete)] = x
         return x._concrete
     if _is_scalar(x):

@@ -33,7 +33,7 @@ from tapegrad.observe.program.source import at_line
 from tapegrad.tracing.frontend.calling.library_code import borrowed, implementation_of
 from tapegrad.tracing.frontend.calling.object_arrays import is_of_function
 from tapegrad.tracing.frontend.operands.operands import as_tracer
-from tapegrad.tracing.memory.created import is_made, is_traceable, make, shown
+from tapegrad.tracing.memory.created import create, is_created, is_traceable, shown
 from tapegrad.tracing.recording.trace import current_trace, refusing
 from tapegrad.tracing.tracers.subclass_tracers import (
     SUBCLASS,
@@ -186,7 +186,7 @@ class _Call:
             return SUBCLASS[type(plain)] is None
         if np.shape(x) == plain.shape:
             return True
-        if isinstance(x, Tracer) and not is_made(x) and x._read()[1] is None:
+        if isinstance(x, Tracer) and not is_created(x) and x._read()[1] is None:
             return x.ndim < 2 and plain.shape == (1, x.size)
         own, numpys = np.ravel(_plain(x)), np.asarray(plain).ravel()
         return own.size == numpys.size and np.allclose(own, numpys, equal_nan=True)
@@ -250,7 +250,7 @@ def _calls_back(x: Any) -> bool:
 def _plain(x: Any) -> Any:
     """The value of an argument: a copy, since NumPy may write to it."""
     if isinstance(x, Tracer):
-        value = x._value if is_made(x) else x._read()[1]
+        value = x._value if is_created(x) else x._read()[1]
         if value is None:  # only its type is known
             value = np.cos(np.arange(x.size) + 1.0).reshape(x.shape).astype(x.dtype)
             value = value if x.ndim else value[()]
@@ -369,7 +369,7 @@ def _beside(x: Any, y: Any) -> Any:
     needs no replacement."""
     if not own_names(y._subclass) or not is_traceable(x.dtype):
         return None
-    if is_made(x):
+    if is_created(x):
         return shown(x)
     return as_tracer(x, y) if type(x) is np.ndarray else None
 
@@ -402,7 +402,7 @@ def class_asked(x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def viewed(x: Any, kind: Any, parent: Any = None) -> Any:
     """`x.view(kind)`."""
     own = bare(x) if isinstance(x, SubclassTracer) else x
-    if is_made(own):
+    if is_created(own):
         own._become_traced()
     own = own.view()
     return own if kind is np.ndarray else made(kind, own, x if parent is None else parent)
@@ -424,9 +424,9 @@ def _new(kind: Any, *args: Any, **kwargs: Any) -> Any:
         plain = np.zeros(given.args[0], dtype, order or "C")
         if plain.dtype.kind not in "fciub":
             return numpys()
-        return made(kind, as_tracer(make(trace, plain), ()), None)
+        return made(kind, as_tracer(create(trace, plain), ()), None)
     own = bare(buffer) if isinstance(buffer, SubclassTracer) else buffer
-    if is_made(own):
+    if is_created(own):
         own._become_traced()
     value = own._read()[1]
     if value is not None:  # NumPy's own error

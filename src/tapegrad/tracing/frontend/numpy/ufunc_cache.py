@@ -13,7 +13,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.observe.answers.answers import original_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.memory.created import MadeTracer
+from tapegrad.tracing.memory.created import CreatedTracer
 from tapegrad.tracing.operators.inline_cache import made
 from tapegrad.tracing.recording.layout import is_ordered
 from tapegrad.tracing.recording.trace import innermost
@@ -88,7 +88,7 @@ def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> T
 
 def like_earlier(ufunc: np.ufunc, inputs: Sequence[Any]) -> Tracer | None:
     """The result of a call that is in the cache; None if it isn't."""
-    if any(type(x) is MadeTracer for x in inputs):
+    if any(type(x) is CreatedTracer for x in inputs):
         return None
     known = known_call(ufunc, inputs)
     return None if known is None else again(known, inputs)

@@ -35,7 +35,7 @@ from tapegrad.tracing.frontend.operands.parameters import letter
 from tapegrad.tracing.frontend.python.mathematics import said_of
 from tapegrad.tracing.frontend.shapes.making import from_contents
 from tapegrad.tracing.frontend.shapes.shaping import reshape
-from tapegrad.tracing.memory.created import MadeTracer, is_made, is_traceable, make
+from tapegrad.tracing.memory.created import CreatedTracer, create, is_created, is_traceable
 from tapegrad.tracing.operators.deciding import has_varied
 from tapegrad.tracing.operators.integer_bounds import added, sum_of
 from tapegrad.tracing.recording.layout import note_may_alias
@@ -48,13 +48,13 @@ def has_traced(x: Any) -> bool:
     """Whether nested lists hold a traced value other than a made array."""
     if isinstance(x, (list, tuple, collections.deque)):
         return any(map(has_traced, x))
-    return stands_for_labelled(x) or (isinstance(x, Tracer) and not is_made(x))
+    return stands_for_labelled(x) or (isinstance(x, Tracer) and not is_created(x))
 
 
 def unmade(x: Any) -> Any:
     """Nested lists with made arrays replaced by their plain ones."""
-    if type(x) is MadeTracer:
-        return x._value if is_made(x) else x
+    if type(x) is CreatedTracer:
+        return x._value if is_created(x) else x
     return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
 
 
@@ -76,7 +76,7 @@ def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
     trace = current_trace()
     if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
         return x
-    return make(trace, x, filled) if is_traceable(x.dtype) and x.flags.writeable else x
+    return create(trace, x, filled) if is_traceable(x.dtype) and x.flags.writeable else x
 
 
 # ---- functions that make arrays
@@ -393,7 +393,7 @@ def _gathered(x: np.ndarray, key: Any) -> Tracer | None:
     """The traced form of a plain array that is indexed by traced integers, or by a mask whose count
     varies: the index isn't guarded then. None if the array stays plain."""
     places = key if type(key) is tuple else (key,)
-    traced = [k for k in places if isinstance(k, Tracer) and not is_made(k)]
+    traced = [k for k in places if isinstance(k, Tracer) and not is_created(k)]
     if not traced or not is_traceable(x.dtype) or not all(isinstance(k, _PLACES) for k in places):
         return None
     if not all(k._trace.alive for k in traced):
@@ -434,7 +434,7 @@ _by_numpys_code = borrowed(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kwargs: Any) -> Any:
     """np.piecewise. The functions may return traced values of a plain array, too."""
     trace = current_trace()
-    if trace is not None and (is_made(x) or not isinstance(x, Tracer)):
+    if trace is not None and (is_created(x) or not isinstance(x, Tracer)):
         x = from_contents(trace, x)
     function = np.piecewise if trace is None or not isinstance(x, Tracer) else _by_numpys_code
     with observed():

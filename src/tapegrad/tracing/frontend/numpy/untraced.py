@@ -45,11 +45,11 @@ from tapegrad.tracing.frontend.numpy.subclasses import (
 from tapegrad.tracing.frontend.numpy.ufuncs import call_ufunc
 from tapegrad.tracing.frontend.operands.declaring import METHODS
 from tapegrad.tracing.memory.created import (
-    MadeTracer,
+    CreatedTracer,
+    create,
     handed,
-    is_made,
+    is_created,
     is_traceable,
-    make,
     part_of,
     shown,
 )
@@ -84,13 +84,13 @@ class _Given:
     the made and the captured arrays."""
 
     def __init__(self) -> None:
-        self.made: list[MadeTracer] = []
+        self.made: list[CreatedTracer] = []
         self.outside: list[np.ndarray] = []
 
     def plain(self, x: Any) -> Any:
         kind = type(x)
         if isinstance(x, Tracer):
-            if not is_made(x):
+            if not is_created(x):
                 raise _Traced
             if not x._trace.alive:
                 return self.plain(remembered(x))
@@ -142,7 +142,7 @@ class _Given:
             return x
         if x.dtype.kind not in "fc" and all(x.dtype != known.dtype for known in self.made):
             return x
-        return make(trace, x)
+        return create(trace, x)
 
 
 def remembered(x: Any) -> np.ndarray:
@@ -171,7 +171,7 @@ def _plainly(
         named = {name: given.plain(x) for name, x in kwargs.items()}
     except _Traced:
         return _NOT
-    targets = [x for x in written if type(x) is MadeTracer]
+    targets = [x for x in written if type(x) is CreatedTracer]
     for x in targets:
         x._check_rounds()
     note_computed(given.outside)
@@ -213,7 +213,7 @@ def _is_among(args: Sequence[Any]) -> bool:
     """Whether made arrays are among arguments, or in lists there."""
     for x in args:
         kind = type(x)
-        if kind is MadeTracer or ((kind is list or kind is tuple) and _is_among(x)):
+        if kind is CreatedTracer or ((kind is list or kind is tuple) and _is_among(x)):
             return True
     return False
 
@@ -221,8 +221,8 @@ def _is_among(args: Sequence[Any]) -> bool:
 def _shown(x: Any) -> Any:
     """An argument for the front end: a made array as a tracer that shows its contents."""
     kind = type(x)
-    if kind is MadeTracer:
-        if not is_made(x):
+    if kind is CreatedTracer:
+        if not is_created(x):
             return x
         return shown(x) if x._trace.alive else remembered(x)
     if (kind is list or kind is tuple) and _is_among(x):
@@ -239,7 +239,7 @@ def _leaving(x: Any) -> Any:
         if all(part is old for part, old in zip(parts, x, strict=True)):
             return x
         return kind(*parts) if hasattr(x, "_fields") else kind(parts)
-    if not isinstance(x, Tracer) or kind is MadeTracer or not is_made(x._root):
+    if not isinstance(x, Tracer) or kind is CreatedTracer or not is_created(x._root):
         return x
     root: Any = x._root
     if not x._chain:
@@ -260,11 +260,11 @@ class _Apart:
 
     def __init__(self) -> None:
         self.trace = Trace(Builder("views"))
-        self.given: list[tuple[Tracer, MadeTracer]] = []
+        self.given: list[tuple[Tracer, CreatedTracer]] = []
 
     def taken(self, x: Any) -> Any:
         kind = type(x)
-        if kind is MadeTracer:
+        if kind is CreatedTracer:
             tracer = stand_in(self.trace, self.trace.builder.fresh(x._aval), x._value)
             self.given.append((tracer, x))
             return tracer
@@ -292,7 +292,7 @@ class _Apart:
             return array if kind is np.ndarray else array.view(kind)
         if not self.given or kind is not np.ndarray or not is_traceable(found.dtype):
             return found
-        return make(self.given[0][1]._trace, found)
+        return create(self.given[0][1]._trace, found)
 
 
 def _views(
@@ -319,7 +319,7 @@ def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any
     if not kwargs:
         for x in inputs:
             kind = type(x)
-            if kind is MadeTracer or kind is list or kind is tuple:
+            if kind is CreatedTracer or kind is list or kind is tuple:
                 break
             if kind in PLAIN:
                 continue
@@ -385,11 +385,11 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     kind = class_asked(x, args, kwargs) if name == "view" and not x._weak else None
-    if kind is not None and (is_followed(kind) or not is_made(x)):
+    if kind is not None and (is_followed(kind) or not is_created(x)):
         return viewed(x, kind)
     if x._subclass is not None or among(args) or among(kwargs.values()):
         return of_method(name, x, args, kwargs)
-    if type(x) is not MadeTracer and not _is_among(args) and not _is_among([*kwargs.values()]):
+    if type(x) is not CreatedTracer and not _is_among(args) and not _is_among([*kwargs.values()]):
         return call_method(name, x, *args, **kwargs)
     return _method_met(name, x, args, kwargs)
 
@@ -398,7 +398,7 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
     names = METHODS[name].form.names if name in METHODS else ()
     (_, *args), kwargs = _with_named_out(names, (x, *args), kwargs)
-    if is_made(x) and name != "resize":  # resize would change the type of `x`
+    if is_created(x) and name != "resize":  # resize would change the type of `x`
         written = [kwargs.get("out"), x if name in _CHANGING else None]
         try:
             found = _plainly(getattr(np.ndarray, name), (x, *args), kwargs, written)
@@ -426,18 +426,18 @@ def _own(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def _getitem(x: Any, index: Any) -> Any:
     index = all_bare(index) if among((index,)) else index
     kind = type(index)
-    if type(x) is not MadeTracer and kind is not MadeTracer and kind is not tuple:
+    if type(x) is not CreatedTracer and kind is not CreatedTracer and kind is not tuple:
         return getitem(x, index)
     return _item(x, index)
 
 
 @unobserved
 def _item(x: Any, index: Any) -> Any:
-    if is_made(x) and not x._trace.alive:
+    if is_created(x) and not x._trace.alive:
         x = remembered(x)
         note_computed([x])
         return x[index]
-    if not is_made(x):
+    if not is_created(x):
         return getitem(x, _shown(index))
     given = _Given()
     try:
@@ -460,7 +460,7 @@ def _item(x: Any, index: Any) -> Any:
 def _setitem(x: Any, index: Any, value: Any) -> None:
     if among((index, value)):
         index, value = all_bare(index), all_bare(value)
-    if type(x) is MadeTracer:
+    if type(x) is CreatedTracer:
         _set(x, index, value)
     else:
         setitem(x, _shown(index), _shown(value))
@@ -468,7 +468,7 @@ def _setitem(x: Any, index: Any, value: Any) -> None:
 
 @unobserved
 def _set(x: Any, index: Any, value: Any) -> None:
-    if is_made(x):
+    if is_created(x):
         given = _Given()
         try:
             key, new = given.plain(index), given.plain(value)

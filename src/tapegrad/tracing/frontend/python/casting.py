@@ -24,7 +24,7 @@ from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.python.mathematics import as_complex, is_followed, said, said_complex
 from tapegrad.tracing.frontend.shapes.making import check_fits
 from tapegrad.tracing.loops.stacking import strong
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.recording.trace import innermost
 from tapegrad.tracing.tracers.tracer import Tracer, record
@@ -50,7 +50,7 @@ def _float(*args: Any, **kwargs: Any) -> Any:
 def _int(*args: Any, **kwargs: Any) -> Any:
     """int(x), a traced integer."""
     x = said(args[0], ("__int__", "__index__")) if len(args) == 1 and not kwargs else None
-    if isinstance(x, Tracer) and not is_made(x) and not x.shape and x.dtype.kind != "c":
+    if isinstance(x, Tracer) and not is_created(x) and not x.shape and x.dtype.kind != "c":
         return whole(x)
     with observed():
         return int(*args if x is None else [x], **kwargs)
@@ -99,7 +99,7 @@ def _type(kind: Any) -> Callable[..., Any]:
             x = dispatch.as_operand(x)
         if issubclass(kind, np.inexact):
             x = (said_complex if issubclass(kind, np.complexfloating) else said)(x)
-        if not isinstance(x, Tracer) or is_made(x):
+        if not isinstance(x, Tracer) or is_created(x):
             with observed():
                 return kind(*args if x is None else [x], **kwargs)
         x._trace.check_alive()

@@ -33,11 +33,11 @@ from tapegrad.tracing.frontend.python.ordering import first_by, in_order, is_ord
 from tapegrad.tracing.loops.scan import scan
 from tapegrad.tracing.loops.stacking import Rows, as_rows
 from tapegrad.tracing.operators.integer_bounds import EXACT, may_vary
-from tapegrad.tracing.statements.frame_rounds import again_with
+from tapegrad.tracing.statements.frame_rounds import retrace_with
 from tapegrad.tracing.statements.iterables import turned
 from tapegrad.tracing.statements.varying_lists import VaryingList, making
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, record, stand_in
-from tapegrad.tracing.tracers.union_numbers import as_either
+from tapegrad.tracing.tracers.union_numbers import as_union
 
 _BOUNDED = "fb"  # kinds of numbers that don't change their type, however many are added
 Fold = Callable[[Any, Any], Any]
@@ -83,7 +83,7 @@ def _silently(make: Callable[[], Any], note: Any) -> Any:
     first = len(calls)
     found = make()
     if any(call.primitive.checks and tells(call.primitive) for call in calls[first:]):
-        raise again_with([note])
+        raise retrace_with([note])
     return found
 
 
@@ -170,7 +170,7 @@ def _folded(f: Fold, start: Any, entries: Any) -> Any:
         is_loop = is_run and len(part.stacks) == 1 and count >= MIN_CALLS
         if is_loop and part.stacks[0].dtype.kind in _BOUNDED:
             either = entries[k]._either
-            start = as_either(_along(f, start, part.parts()[0], entries[k]._weak), either)
+            start = as_union(_along(f, start, part.parts()[0], entries[k]._weak), either)
         else:
             for entry in entries[k : k + count]:
                 start = f(start, entry)
@@ -267,7 +267,7 @@ _TESTING: dict[Any, Any] = {builtins.any: np.any, builtins.all: np.all}
 
 def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:
     if x.kind == "f":
-        return as_either(_along(_add, start, x.rows(-0.0), x.weak), x.either)  # v + -0.0 is v
+        return as_union(_along(_add, start, x.rows(-0.0), x.weak), x.either)  # v + -0.0 is v
     total: Any = np.sum(x.rows(x.entries.dtype.type(0)))
     if x.weak:
         total = _as_pythons(total)
@@ -282,7 +282,7 @@ def _varying_sum(f: Any, x: VaryingList, start: Any = 0) -> Any:
 def _varying_extreme(f: Any, x: VaryingList) -> Any:
     is_max = f is builtins.max
     if x.kind == "f":
-        return as_either(_along(_chosen(is_max), x[0], x.whole, x.weak), x.either)
+        return as_union(_along(_chosen(is_max), x[0], x.whole, x.weak), x.either)
     return x.entry((np.max if is_max else np.min)(x.whole))
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.observe.activations.run_record import Notes
+from tapegrad.observe.activations.run_record import RunRecord
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects import randomness
 from tapegrad.observe.objects.purity import is_numpys_module
@@ -42,8 +42,8 @@ from tapegrad.tracing.draws.distributions import (
     followed,
     real,
 )
-from tapegrad.tracing.draws.recorded import Drawn, as_input, valued_as
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.draws.recorded import Draw, as_input, valued_as
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.recording.trace import Trace, traces_under_way, untraced
 from tapegrad.tracing.statements.streams import Stream, stream_of
 from tapegrad.tracing.tracers.error_notes import explain_call
@@ -63,7 +63,7 @@ class _Plain(Exception):
 
 @unobserved
 def draw(
-    observer: Notes, generator: Any, method: Callable[..., Any], /, *args: Any, **kwargs: Any
+    observer: RunRecord, generator: Any, method: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:
     """The result of a generator's method that the user's program calls."""
     given = args[1:] if args and args[0] is generator else args
@@ -75,7 +75,7 @@ def draw(
             observer.effects.changed()
         if outside or observer.stream_of(generator) is not None:
             observer.before_draw(generator)
-            observer.reads.lost(type(generator).__name__)
+            observer.reads.use_once(type(generator).__name__)
         if name in ("shuffle", "permuted") or kwargs.get("out") is not None:
             for x in (*given, *kwargs.values()):  # they may be reordered or filled
                 observer.changes(x)
@@ -104,14 +104,14 @@ def draw(
 
 
 @unobserved
-def read_clock(observer: Notes, clock: Callable[[], Any], of: Any = time, /) -> Any:
+def read_clock(observer: RunRecord, clock: Callable[[], Any], of: Any = time, /) -> Any:
     """The value of a clock that the user's program reads: an input, read anew at each call."""
     traces = traces_under_way()
     outer = traces and traces[0] is observer.trace and observer.apart is None
     if not (outer and observer.clocks.are_inputs) or any(
         t.repeats and not (t.in_frame or t.once) for t in traces
     ):
-        observer.reads.lost(f"time.{clock.__name__}")
+        observer.reads.use_once(f"time.{clock.__name__}")
         return clock()
     if observer.effects is not None:
         observer.effects.changed()
@@ -126,7 +126,7 @@ def holder_of_draws(traces: Sequence[Trace]) -> Trace:
 
 
 @unobserved
-def ask(observer: Notes, f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def ask(observer: RunRecord, f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The result of an installed package's C function, which is called anew at each call."""
     if observer.apart is not None:
         raise Stopped
@@ -149,7 +149,7 @@ def _integer(x: Any) -> Any:
 class Calls:
     """The calls of one generator's methods in a trace."""
 
-    def __init__(self, observer: Notes, trace: Trace, generator: Any) -> None:
+    def __init__(self, observer: RunRecord, trace: Trace, generator: Any) -> None:
         self.observer, self.trace, self.generator = observer, trace, generator
         self.rounds: Any = None  # the draws of the rounds of the loop around the call
         self.stream: Stream | None = None  # for draws ahead
@@ -205,10 +205,10 @@ class Calls:
         if self.stream is not None:
             if name in STATES:
                 self.stream.give_up()
-            return self.stream.draw(Drawn(self.generator, name, given, named, None))
+            return self.stream.draw(Draw(self.generator, name, given, named, None))
         rounds = self.rounds if name not in STATES else None
         if rounds is not None and rounds.is_again:
-            known = rounds.again(Drawn(self.generator, name, given, named, None))
+            known = rounds.again(Draw(self.generator, name, given, named, None))
             if known is not None:
                 return known
             rounds = None
@@ -216,7 +216,7 @@ class Calls:
         found = getattr(self.generator, name)(*given, **named)
         value, weak = valued_as(found)
         if rounds is not None and value is not None:
-            call = Drawn(self.generator, name, given, named, value)
+            call = Draw(self.generator, name, given, named, value)
             return rounds.first(call, weak, isinstance(found, np.ndarray), self)
         if self.observer.effects is not None:
             self.observer.effects.changed()
@@ -225,13 +225,13 @@ class Calls:
     def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
         """The input for a draw with plain parameters, whose result is `found`."""
         if name in STATES:
-            self.note(Drawn(self.generator, name, given, named, None))
+            self.note(Draw(self.generator, name, given, named, None))
             return found
         value, weak = valued_as(found)
         if value is None:
-            self.observer.reads.lost(type(self.generator).__name__)
+            self.observer.reads.use_once(type(self.generator).__name__)
             return found
-        self.note(Drawn(self.generator, name, given, named, value))
+        self.note(Draw(self.generator, name, given, named, value))
         is_array, inner = isinstance(found, np.ndarray), traces_under_way()[-1]
         drawn = as_input(self.trace, value, weak, is_array)
         if not is_array:
@@ -242,7 +242,7 @@ class Calls:
         operand, value = to_operand(inner, drawn)
         return stand_in(inner, operand, value)
 
-    def note(self, call: Drawn) -> None:
+    def note(self, call: Draw) -> None:
         """Record the call, which later calls of the tape repeat."""
         self.observer.drawn.append(call)
 
@@ -346,7 +346,7 @@ class Calls:
         return out
 
     def _shuffled(self, x: Any, axis: int = 0) -> None:
-        if not isinstance(x, Tracer) or is_made(x):
+        if not isinstance(x, Tracer) or is_created(x):
             raise _Plain
         self._check("shuffle", x, (), {"axis": axis} if axis else {})
         if x.size:  # NumPy draws nothing for an empty array
@@ -363,7 +363,7 @@ class Calls:
 class _Own(Calls):
     """The calls of a generator that the program has made."""
 
-    def note(self, call: Drawn) -> None:
+    def note(self, call: Draw) -> None:
         """Record nothing: the result of a draw with plain parameters is a constant."""
 
     def drawn(self, name: str, given: Any, named: dict[str, Any], found: Any) -> Any:
@@ -380,7 +380,7 @@ def _traced(x: Any) -> list[Tracer]:
     """The traced values in nested lists, without made arrays."""
     if isinstance(x, (list, tuple)):
         return [found for part in x for found in _traced(part)]
-    return [x] if isinstance(x, Tracer) and not is_made(x) else []
+    return [x] if isinstance(x, Tracer) and not is_created(x) else []
 
 
 def _is_traced(x: Any) -> bool:
@@ -394,7 +394,7 @@ def _is_list(x: Any) -> bool:
 def _plain(x: Any) -> Any:
     """An argument of a draw. Traced integers are guarded."""
     if isinstance(x, Tracer):
-        if not x._is_scalar() or is_made(x):
+        if not x._is_scalar() or is_created(x):
             return np.array(x.__array__())
         return int(x) if x._weak else x.dtype.type(int(x))
     if type(x) in (list, tuple):

@@ -14,14 +14,14 @@ from typing import Any
 
 from tapegrad.observe.answers.answers import declare
 from tapegrad.observe.observer import observed, unobserved
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.operators.deciding import FOR_C, of_integers
 from tapegrad.tracing.operators.integer_bounds import whole
 from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def _is_traced(x: Any) -> bool:
-    return isinstance(x, Tracer) and not is_made(x) and x._is_scalar() and x.dtype.kind in "iu"
+    return isinstance(x, Tracer) and not is_created(x) and x._is_scalar() and x.dtype.kind in "iu"
 
 
 def _itself(original: Callable[..., Any]) -> Callable[..., Any]:

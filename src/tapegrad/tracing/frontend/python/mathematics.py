@@ -25,7 +25,7 @@ from tapegrad.primitives.reductions import ExactSum
 from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.operands import cast
 from tapegrad.tracing.frontend.operands.parameters import whole
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.operators import complexes
 from tapegrad.tracing.operators.deciding import TO_FLOAT, has_varied
 from tapegrad.tracing.recording.trace import innermost
@@ -33,7 +33,7 @@ from tapegrad.tracing.tracers.tracer import Tracer, record
 
 
 def _is_traced(x: Any) -> bool:
-    return isinstance(x, Tracer) and not is_made(x)
+    return isinstance(x, Tracer) and not is_created(x)
 
 
 def is_followed(xs: Sequence[Any]) -> bool:

@@ -19,7 +19,7 @@ from tapegrad.observe.observer import observed, unobserved
 from tapegrad.tracing.frontend.indexing.indexing import as_python
 from tapegrad.tracing.frontend.operands.operands import as_tracer
 from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer
-from tapegrad.tracing.tracers.union_numbers import as_either
+from tapegrad.tracing.tracers.union_numbers import as_union
 
 
 def is_ordered(entries: Any, *options: Any) -> bool:
@@ -125,7 +125,7 @@ def _numbers(xs: Any) -> tuple[Any, Callable[[Any], Any]] | None:
     if first.dtype.kind not in "fi" or any(x._aval != first._aval for x in xs):
         return None
     if first._either:
-        return dispatch.as_operand([*xs]), lambda x: as_either(as_python(x), first._either)
+        return dispatch.as_operand([*xs]), lambda x: as_union(as_python(x), first._either)
     return dispatch.as_operand([*xs]), as_python if first._weak else _itself
 
 

@@ -24,7 +24,7 @@ from tapegrad.primitives.views import BroadcastTo, GetItem
 from tapegrad.tracing.frontend.operands.declaring import stands_for
 from tapegrad.tracing.frontend.operands.memory import copy_of
 from tapegrad.tracing.frontend.operands.operands import as_tracer, has_tracer
-from tapegrad.tracing.memory.created import is_made
+from tapegrad.tracing.memory.created import is_created
 from tapegrad.tracing.recording.layout import note_may_alias
 from tapegrad.tracing.tracers.attributes import laid_out
 
@@ -127,7 +127,7 @@ def _places(x: Any, asked: np.ndarray, behind: int) -> tuple[Any, np.ndarray] | 
 @functools.wraps(np.lib.stride_tricks.as_strided)
 @unobserved
 def _as_strided(x: Any, *args: Any, **kwargs: Any) -> Any:
-    if not has_tracer(x) or is_made(x):  # NumPy's function gets the memory itself
+    if not has_tracer(x) or is_created(x):  # NumPy's function gets the memory itself
         return np.lib.stride_tricks.as_strided(x, *args, **kwargs)
     return as_strided(dispatch.as_operand(x), *args, **kwargs)
 
