@@ -341,6 +341,8 @@ def contents_key(array: Any) -> Any:
     if hasattr(array, "codes") and hasattr(array, "categories"):
         codes = np.asarray(array.codes).tobytes()
         return dtype, bool(array.ordered), codes, index_key(array.categories)
+    if hasattr(array, "closed"):  # intervals, of which `cut` makes categories
+        return dtype, array.closed, index_key(array.left), index_key(array.right)
     if hasattr(array, "sp_values"):
         return dtype, array.sp_index.indices.tobytes(), contents_key(array.sp_values)
     missing = pandas().NA
