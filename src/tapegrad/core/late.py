@@ -50,7 +50,7 @@ REPETITION = (  # needed for a tape that may be rerolled
     "tapegrad.optimize.bodies",
 )
 HALVES = ("ml_dtypes",)  # needed by bfloat16
-FRACTIONS = ("fractions",)  # needed by coefficients of asymptotic series
+FRACTIONS = ("fractions",)  # needed by asymptotic series, and by extrema that may cancel
 SERIES = ("tapegrad.differentiate.taylor",)  # needed by Taylor coefficients
 COMPILER = (  # needed by the compiler in this process
     "tapegrad.compiler.in_process",

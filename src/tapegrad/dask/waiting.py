@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
@@ -38,6 +37,8 @@ def computed(wanted: Iterable[Any], label: str) -> list[Any]:
 async def _gathered(client: Any, futures: Sequence[Any], label: str) -> Any:
     """The values of futures. Dask itself waits for ever where nobody computes them: without any
     worker, or where it has lost count of a task as a worker died."""
+    import asyncio
+
     import dask
     from dask.utils import parse_timedelta
 

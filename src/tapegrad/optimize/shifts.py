@@ -22,17 +22,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.core.late import FRACTIONS, load
 from tapegrad.ir.tape import Call, Literal, Rewriter, Tape, Var, everywhere
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
 from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MOST = 64  # the largest number of calls that are followed from one extremum
 _CHOICES = (kinked.maximum, kinked.minimum, kinked.fmax, kinked.fmin)
@@ -89,10 +92,11 @@ def _is_cancelled(tape: Tape, extremum: Call, readers: dict[Any, list[int]]) -> 
     """Whether no result depends on an extremum, as a shift or as a scale."""
     if extremum.out.dtype.kind != "f":
         return False
+    one = load(FRACTIONS).Fraction(1)
     axes = tuple([a for a, extent in enumerate(extremum.out.shape) if extent != 1])
     for added in (True, False):
         try:
-            _follow(tape, extremum.out, _Degree(added, Fraction(1), axes), readers)
+            _follow(tape, extremum.out, _Degree(added, one, axes), readers)
         except _Unknown:
             continue
         return True
@@ -176,15 +180,15 @@ def _aligned(call: Call, x: Any, given: _Degree) -> tuple[int, ...]:
 # ---- elementwise calls: whether the operands are `added` or scaled, by which degrees
 
 
-_Rule = Callable[[bool, Any, Sequence[Any]], tuple[bool, Fraction]]
+_Rule = Callable[[bool, Any, Sequence[Any]], Any]  # -> (added, d)
 
 
 def _sum(sign: int) -> _Rule:
     """x + y, or x - y: degrees of added values are summed. Scaled values must have the same."""
 
-    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
         if added:
-            return True, (d[0] or 0) + sign * (d[1] or 0) + Fraction(0)
+            return True, (d[0] or 0) + sign * (d[1] or 0)
         return False, _same(d, xs, 0.0)
 
     return rule
@@ -193,9 +197,9 @@ def _sum(sign: int) -> _Rule:
 def _product(sign: int) -> _Rule:
     """x * y, or x / y: degrees of scaled values are summed. Added values take plain factors."""
 
-    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
         if not added:
-            return False, (d[0] or 0) + sign * (d[1] or 0) + Fraction(0)
+            return False, (d[0] or 0) + sign * (d[1] or 0)
         (k,) = [k for k in (0, 1) if d[k] is not None] if None in d else (None,)
         factor = None if k is None else _number(xs[1 - k])
         if k is None or factor is None or (sign < 0 and (k == 1 or factor == 0)):
@@ -205,20 +209,20 @@ def _product(sign: int) -> _Rule:
     return rule
 
 
-def _power(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+def _power(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
     exponent = _number(xs[1])
     if added or d[1] is not None or exponent is None:
         raise _Unknown
     return False, d[0] * exponent
 
 
-def _scaled(factor: Fraction) -> _Rule:
-    """A power of a scaled value."""
+def _scaled(power: int, root: int = 1) -> _Rule:
+    """A power of a scaled value, or a root."""
 
-    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
         if added:
             raise _Unknown
-        return False, d[0] * factor
+        return False, d[0] * power / root
 
     return rule
 
@@ -226,7 +230,7 @@ def _scaled(factor: Fraction) -> _Rule:
 def _turned(of_added: bool) -> _Rule:
     """exp, of an added value; log, of a scaled one."""
 
-    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+    def rule(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
         if added != of_added:
             raise _Unknown
         return not added, d[0]
@@ -234,12 +238,12 @@ def _turned(of_added: bool) -> _Rule:
     return rule
 
 
-def _choice(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+def _choice(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
     """One of the operands: all must have the same degree."""
     return added, _same(d, xs, None)
 
 
-def _where(added: bool, d: Any, xs: Any) -> tuple[bool, Fraction]:
+def _where(added: bool, d: Any, xs: Any) -> tuple[bool, Any]:
     """The condition has no derivative. A number that stays what it is has any degree."""
     return added, _same(d[1:], xs[1:], np.inf if added else 0.0)
 
@@ -265,15 +269,17 @@ def _number(x: Any) -> Fraction | None:
     """The value of a finite literal."""
     if not isinstance(x, Literal) or x.dtype.kind not in "iuf" or not np.isfinite(x.value):
         return None
-    return Fraction(x.value.item() if isinstance(x.value, np.generic) else x.value)
+    value = x.value.item() if isinstance(x.value, np.generic) else x.value
+    exact: Fraction = load(FRACTIONS).Fraction(value)
+    return exact
 
 
 _RULES: dict[Any, _Rule] = {
     **{ew.add: _sum(1), ew.sub: _sum(-1), ew.mul: _product(1), ew.div: _product(-1)},
     ew.neg: lambda added, d, xs: (added, -d[0] if added else d[0]),
     **{ew.exp: _turned(True), ew.log: _turned(False)},
-    **{ew.power: _power, ew.square: _scaled(Fraction(2)), ew.reciprocal: _scaled(Fraction(-1))},
-    **{ew.sqrt: _scaled(Fraction(1, 2)), kinked.absolute: _scaled(Fraction(1))},
+    **{ew.power: _power, ew.square: _scaled(2), ew.reciprocal: _scaled(-1)},
+    **{ew.sqrt: _scaled(1, 2), kinked.absolute: _scaled(1)},
     **dict.fromkeys(_CHOICES, _choice),
     ew.where: _where,
     ew.copy: lambda added, d, xs: (added, d[0]),
