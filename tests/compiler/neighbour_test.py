@@ -312,11 +312,11 @@ def test_what_the_parent_has_open_is_closed(shared):
 
 def test_a_cache_folder_that_is_named_from_here(tmp_path):
     program = f"""
-    from tapegrad.runtime import relatives
+    from tapegrad.runtime import reuse
     os.chdir({str(tmp_path)!r})
     right(made(1), 1)
     assert os.listdir("cache")
-    relatives.forget()
+    reuse.forget()
     again = made(1)
     right(again, 1)
     assert again.cache_info().loads == 1

@@ -63,7 +63,7 @@ def run(program, tmp_path, *options, head=HEAD, **environment):
 # the compiler's parts; the worker stays. A fork that comes to a program's end ends, as it would.
 SERVER = """
 import traceback
-from tapegrad.runtime import relatives
+from tapegrad.runtime import reuse
 
 def serve():
     parts = [(owner, dict(vars(owner))) for owner in (office, office.Client, office.Worker)]
@@ -82,7 +82,7 @@ def serve():
                     setattr(owner, name, value)
         globals().clear(), globals().update(names)
         os.environ.clear(), os.environ.update(environment)
-        relatives.forget()
+        reuse.forget()
         client.inside, client.failed = None, 0
         sys.stdout.write(status + chr(0))
         sys.stdout.flush()

@@ -206,7 +206,24 @@ def _chosen(values: _Values) -> set[Cell]:
         network = _Network(values, group)
         if network.is_worth_a_look():
             chosen |= network.computed_again()
-    return chosen
+    return _without_chains(values, chosen)
+
+
+def _without_chains(values: _Values, chosen: set[Cell]) -> set[Cell]:
+    """The chosen values without those of pieces that are made of others of pieces. Each is needed
+    at several places at once, so that a chain of n would be computed 2**n times."""
+    chains: set[Cell] = set()  # values made of pieces, if they were all computed again
+    kept: set[Cell] = set()
+    for cell, value in values.items():
+        if value.step is None or not (cell in chosen or cell.in_register):
+            continue
+        follows = not chains.isdisjoint(_operands(value.step))
+        in_pieces = any(read.pieces for read in value.step.reads)
+        if cell in chosen and in_pieces and follows and value.is_final:
+            kept.add(cell)
+        elif in_pieces or follows:
+            chains.add(cell)
+    return chosen - kept
 
 
 Needs = dict[Cell, dict[_Site, None]]  # the sites in order, without duplicates
