@@ -214,6 +214,7 @@ def grown(x, n):
     return x * total + x * (n * n) * (n << 3)
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 @pytest.mark.parametrize("python", [scaled, rounded, grown])
 @pytest.mark.parametrize("types", [(), (numba.float64(numba.float64, numba.int64),)])
 def test_integers_are_numbas(python, types):

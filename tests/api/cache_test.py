@@ -374,6 +374,7 @@ def test_a_class_of_a_function_is_freed():
     assert held() is None
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 def test_the_code_of_a_path_that_is_taken_once_is_not_looked_for(monkeypatch):
     """Where each of nine calls took another path, that of the next one waits for its third call."""
     sought = []

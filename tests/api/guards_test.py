@@ -127,6 +127,7 @@ def test_the_variant_that_answered_last_is_tried_first():
     assert df.cache_info().guard_failures == failures + 1
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 def test_the_number_of_variants_is_bounded(monkeypatch):
     monkeypatch.setattr(cache, "MAX_VARIANTS", 4)
     df = grad(iterative)

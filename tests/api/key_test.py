@@ -16,7 +16,7 @@ X = np.array([0.5, -1.5])
 
 def branches(x, k):
     """Another path for each k."""
-    return np.sum(x**2) * float(int(k))
+    return sum(np.sum(x**2) for _ in range(int(k)))
 
 
 def tens(x, k):

@@ -268,10 +268,10 @@ def test_arguments_of_an_inner_derivative():
 
 
 def test_identity_that_cannot_be_answered():
-    """whether an integer of Python's that was made of a large argument is that argument, whether a
+    """whether a length that was made of a large argument is that argument, whether a
     list holds the very NaN that is looked for -> UnsupportedError"""
     with refused(UnsupportedError, "two equal integers are one object", "x == y"):
-        grad(lambda x, n: x * 2 if operator.index(n) is n else x)(1.5, int("1000"))
+        grad(lambda x, n: x * 2 if len([0] * n) is n else x)(1.5, int("1000"))
     with refused(UnsupportedError, "the same NaN", "isnan"):
         grad(lambda x, y: x * 2 if math.nan in [y] else x)(1.5, math.nan)
 

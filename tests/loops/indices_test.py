@@ -334,6 +334,7 @@ def rows_taken_apart(x, places):
     return total
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 @pytest.mark.parametrize(
     ("f", "traces"), [(written_row, 4), (written_rows, 4), (rows_taken_apart, 1)]
 )

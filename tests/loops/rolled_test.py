@@ -161,6 +161,7 @@ def with_a_loop(x, path):
     return by_path(x, path)
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 @pytest.mark.parametrize(("f", "times"), [(by_path, 11), (with_a_loop, 32)])
 def test_where_each_call_takes_another_path_without_loops_few_look_for_them(f, times, monkeypatch):
     looked = []
@@ -181,6 +182,7 @@ def test_where_each_call_takes_another_path_without_loops_few_look_for_them(f, t
     assert len(looked) == times
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 def test_a_longer_tape_is_looked_through_whatever_the_ones_before_were():
     def f(x, path):
         for k, step in enumerate(path):

@@ -230,6 +230,7 @@ def test_what_looks_at_the_generator_afterwards_finds_it_where_it_is(then: Any) 
         held(f, derivative, k, 0.7 + 0.03 * k)
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 @pytest.mark.every(2)
 @pytest.mark.filterwarnings("ignore:.*traced for three calls:RuntimeWarning")
 @pytest.mark.parametrize("then", ["copied", "bits", "state"])

@@ -82,6 +82,7 @@ def test_second_derivatives_of_expectations():
     np.testing.assert_allclose(hessian(f, compile="never")(p), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 def test_sums_go_as_far_as_their_laws_do():
     df = value_and_grad(lambda mu: stats.poisson(mu).expect(lambda k: k**2), compile="never")
     for mu in (0.5, 3.0, 40.0, 200.0, 41.0):

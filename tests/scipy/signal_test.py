@@ -259,6 +259,7 @@ def test_an_image_beyond_which_scipy_would_read_is_refused() -> None:
     np.testing.assert_allclose(found, signal.sepfir2d(integers, h, [1.0]))
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 @pytest.mark.parametrize("mode", ["never", "always"])
 def test_peaks_are_found_anew_at_each_call(mode):
     def prominent(x):

@@ -89,6 +89,7 @@ def to_json(tape: Tape) -> str:
     found["text"] = show(replace(tape, name="tape", names=()))
     found["captured"] = [_array_text(x) for x in tape.captured]
     found["notes"] = list(_notes(tape))
+    found["outside"] = [_line(src) for src in tape.outside]
     found["fields"] = {name: getattr(tape, name) for name in _FIELDS}
     return json.dumps(found, default=str)
 
@@ -104,6 +105,7 @@ def from_json(text: str) -> Tape:
         tape = parse(found["text"], captured)
         tape = _with_notes(tape, iter(found["notes"]))
         fields = {name: found["fields"][name] for name in _FIELDS}
+        fields["outside"] = tuple([src and Source(*src) for src in found["outside"]])
         fields["into"] = tuple(map(tuple, fields["into"]))
         fields.update(names=tuple(fields["names"]), output_names=tuple(fields["output_names"]))
         return replace(tape, name=found["name"], **fields)
@@ -119,10 +121,14 @@ def _notes(tape: Tape) -> Iterator[Any]:
     """Of this tape, and of those that its calls hold: of each call and guard the line, and why it
     is there."""
     noted = [(c.src, c.reason) for c in tape.calls] + [(g.src, g.what) for g in tape.guards]
-    yield [[src and [src.file, src.line, src.function], why] for src, why in noted]
+    yield [[_line(src), why] for src, why in noted]
     for call in tape.calls:
         for inner in call.primitive.tapes:
             yield from _notes(inner)
+
+
+def _line(src: Source | None) -> list[Any] | None:
+    return None if src is None else [src.file, src.line, src.function]
 
 
 def _with_notes(tape: Tape, notes: Iterator[Any]) -> Tape:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import quiet
+from tapegrad.core.installed import file_of_function, is_installed
 from tapegrad.observe.answers.answers import declare, says
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.observer import observed, unobserved
@@ -55,7 +56,8 @@ def said(x: Any, names: Sequence[str] = ("__float__",)) -> Any:
         return x
     method = getattr(type(x), name)
     with observed():
-        dispatch.root(method)  # also a package's own
+        if is_installed(file_of_function(method)):  # Python's own are followed
+            dispatch.root(method)
         number = method(x)
     kind = "int" if name == "__index__" else name.strip("_")
     if isinstance(number, {"float": float, "complex": complex, "int": int}[kind]):
