@@ -219,7 +219,8 @@ def test_one_round_is_traced(f, monkeypatch):
 
     monkeypatch.setattr(pipeline, "rolled", noted)
     trace(f, arrays()[0])
-    assert max(recorded) < MOST + 40 * (f is sums_so_far)
+    # The first trace of `np.stack` reads each entry; all rounds would be four times as many calls.
+    assert max(recorded) < MOST + SIZE + 40 * (f is sums_so_far)
 
 
 def test_the_list_is_the_array_that_rounds_fill():

@@ -322,6 +322,7 @@ def test_entries_go_with_their_variants(monkeypatch):
     assert list(df.front.shaped) == [((n,),) for n in (5, 6, 7)]
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 def test_more_paths_than_are_tried_first():
     df = grad(lambda x: math.prod([x] * int(x)))
     for _ in range(2):

@@ -113,7 +113,9 @@ def causes(steps: Sequence[Step], homes: Homes) -> list[Cause]:
             found += _of_step(step, homes)
     if not found:
         little = math.fsum(works.values()) < 2 * GRAIN
-        found.append(Cause(LITTLE if little else SHORT, None))
+        most = max(steps, key=lambda x: works[id(x)]) if steps else None
+        at = None if little or most is None else _source(leaves(most))
+        found.append(Cause(LITTLE if little else SHORT, at))
     return list(dict.fromkeys(found))
 
 
