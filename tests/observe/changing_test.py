@@ -59,6 +59,7 @@ def slope(f, x):
     return np.array([(f(x + s) - f(x - s)) / 2e-6 for s in 1e-6 * np.eye(2)])
 
 
+@pytest.mark.filterwarnings("ignore:.* calls in a row")
 @pytest.mark.every(8)
 @MODES
 @pytest.mark.parametrize("name", [*CHANGING, *USED])
