@@ -88,7 +88,7 @@ class GradcheckError(TapegradError, AssertionError):
 class TapeError(TapegradError, ValueError):
     """A tape is malformed, its inputs don't fit, or a text doesn't parse as a tape.
 
-    `guard` is the fact that the tape takes for granted and that doesn't hold, if it is that.
+    `guard` is the fact that the tape assumes and that doesn't hold, if it is that.
     """
 
     guard: object = None

@@ -14,7 +14,14 @@ from tapegrad.core.arrays import native
 from tapegrad.core.frames import short_traceback
 from tapegrad.core.late import LINEAR_MAPS, load
 from tapegrad.core.request import Request, describe
-from tapegrad.core.trees import flatten, flatten_up_to, flatten_with_paths, is_number, unflatten
+from tapegrad.core.trees import (
+    flatten,
+    flatten_up_to,
+    flatten_with_paths,
+    is_number,
+    is_traced,
+    unflatten,
+)
 from tapegrad.errors import ArgumentError, GradcheckError
 
 __all__ = ["check_rule", "gradcheck"]
@@ -217,7 +224,7 @@ class _Point:
 
 
 def _refuse_complex(f: Callable[..., Any], what: str, leaves: Sequence[Any]) -> None:
-    if any(np.iscomplexobj(x) for x in leaves if isinstance(x, (np.ndarray, np.generic))):
+    if any(np.iscomplexobj(x) for x in leaves if is_traced(x)):
         raise ArgumentError(
             f"gradcheck of {describe(f)}: a complex {what}, and only real ones are checked. Check "
             "a function of real and imaginary parts that returns those"

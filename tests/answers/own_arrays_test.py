@@ -113,7 +113,7 @@ def test_many_writes_are_as_in_a_made_array(compile):
 
 
 def test_what_an_array_was_made_of_is_read_at_each_call():
-    """Another state of the outside makes another result."""
+    """Another state from outside makes another result."""
     state = STATE.copy()
 
     def f(c):

@@ -110,7 +110,7 @@ def test_an_array_that_the_function_fills_while_it_is_in_use():
 
 @pytest.mark.parametrize("again", [False, True])
 def test_an_array_whose_shape_is_set_while_it_is_in_use(again):
-    """One of the outside is refused, since what it was would be lost; the function's own is not."""
+    """One from outside is refused, since what it was would be lost; the function's own is not."""
 
     def used(x, rows):
         y = x[rows].sum()

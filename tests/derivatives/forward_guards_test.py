@@ -1,4 +1,4 @@
-"""Forward mode keeps what a tape takes for granted: its guards, and the arrays that it captured."""
+"""Forward mode keeps the assumptions of a tape: its guards, and the arrays that it captured."""
 
 from __future__ import annotations
 

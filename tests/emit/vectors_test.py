@@ -153,7 +153,7 @@ def test_integers_and_complex_numbers_are_left_to_numpy():
 
 
 def test_numbers_are_interpolated_in_a_loop():
-    """By one kernel for all: where a number is among the knots isn't taken for granted."""
+    """By one kernel for all: where a number is among the knots isn't assumed."""
     knots = np.linspace(0.0, 1.0, 30)
 
     def followed(x, slopes):

@@ -506,14 +506,20 @@ def test_parts_lie_in_memory_as_numpys_do():
 
 
 def test_pythons_complex_numbers_as_arguments():
-    """They are passed on as NumPy's."""
+    """They remain Python's numbers; gradients are NumPy's, as of floats."""
     for compile in ("never", "always"):
         slope = grad(lambda z, w: np.abs(np.exp(z) * z) * w["a"].real, (0, 1), compile=compile)
         found, expected = slope(1 + 2j, {"a": 1j + 1}), slope(np.complex128(1 + 2j), {"a": 1j + 1})
         assert found == expected
         assert type(found[0]) is np.complex128 is type(found[1]["a"])
-    assert jit(lambda z: isinstance(z, complex) and z * 2)(1j) == 2j
-    assert slope.cache_info().traces == 1
+        quotient = jit(lambda x, z: x / z, compile=compile)
+        assert quotient(np.float32([2]), 2j).dtype == np.complex64
+        assert quotient(1.0, 2j) == -0.5j
+        with pytest.raises(ZeroDivisionError):
+            quotient(1.0, 0j)
+        with pytest.raises(TypeError, match="'<' not supported"):
+            jit(lambda x, z: x if z < 3 else 2 * x, compile=compile)(1.0, 1j)
+    assert jit(lambda z: type(z) is complex and +z is z and z * 2)(1j) == 2j
 
 
 def test_simplegrad_and_gradcheck_take_real_arguments():

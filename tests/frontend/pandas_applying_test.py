@@ -26,7 +26,7 @@ def kept(c):
     return c.sum()
 
 
-PLAIN = {  # of a table of the outside, whose numbers meet traced ones in the function
+PLAIN = {  # of a table from outside, whose numbers meet traced ones in the function
     "rows": lambda x: D.apply(lambda r: r["a"] * x[0] + r["b"] * x[1], axis=1),
     "columns": lambda x: D.apply(lambda c: c.sum() * x[0]),
     "columns as columns": lambda x: D.apply(lambda c: c * x[0]),

@@ -190,7 +190,7 @@ def test_made_tables(f, compile):
 
 
 def test_tables_that_others_hold():
-    """one of the outside, or one that an object in C holds, too -> refused"""
+    """one from outside, or one that an object in C holds, too -> refused"""
     table = TABLE.copy()
 
     def outside(b):

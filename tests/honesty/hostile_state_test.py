@@ -102,7 +102,7 @@ def caught(f, *args, instead=1.0):
 
 
 def programs():
-    """What reads a number of the outside, and what changes it to another one."""
+    """What reads a number from outside, and what changes it to another one."""
     d = {"k": 2.0}
     yield "map(d.get)", lambda: sum(map(d.get, ["k"])), lambda v: d.update(k=v)
     e = {"k": 2.0, "m": 3.0}
@@ -238,7 +238,7 @@ def programs():
 
 @pytest.mark.parametrize(("read", "change"), [pytest.param(r, c, id=n) for n, r, c in programs()])
 def test_ways_to_read_a_number(read, change, monkeypatch):
-    """a number of the outside is read by C code that is handed a function written in C, through
+    """a number from outside is read by C code that is handed a function written in C, through
     fields, properties and mappings written in C, or by a change that changes nothing -> as in
     plain NumPy at each call"""
     for module, name in ((np, "floor"), (math, "floor"), (builtins, "abs"), (sys, "excepthook")):

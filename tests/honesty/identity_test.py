@@ -196,6 +196,7 @@ NUMBERS = {
     "a real one": lambda x, n: x**2 if x is +x and x is float(x) and x is not x + 0 else x**3,
     "the larger": lambda x, n: x**2 if x is max(x, 0.5) and sum([x]) is not x else x**3,
     "in": lambda x, n: x**2 if n in [ONE, 300] and (n > 2) in (None, True) else x**3,
+    "its conjugate": lambda x, n: x**2 if (y := np.float64(x)).conj() is y else x**3,
     "NaN": lambda x, n: x**2 if x in [math.nan, n * 0.5] or x in [x] else x**3,
 }
 
@@ -268,10 +269,17 @@ def test_arguments_of_an_inner_derivative():
 
 
 def test_identity_that_cannot_be_answered():
-    """whether a length that was made of a large argument is that argument, whether a
-    list holds the very NaN that is looked for -> UnsupportedError"""
-    with refused(UnsupportedError, "two equal integers are one object", "x == y"):
-        grad(lambda x, n: x * 2 if len([0] * n) is n else x)(1.5, int("1000"))
+    """whether a large integer is one that was computed from it by `abs(n)`, `n % m` or
+    `n ** 1`, whether a list holds the very NaN that is looked for -> UnsupportedError"""
+    for of in (abs, lambda n: n % 2**40, lambda n: n**1):
+        for f in (
+            lambda x, n, of=of: x * 2 if of(n) is n else x,
+            lambda x, n, of=of: x * 2 if n is of(n) else x,
+        ):
+            df = grad(f, 0)
+            df(1.5, 7)
+            with refused(UnsupportedError, "two equal integers are one object", "x == y"):
+                df(1.5, LARGE)
     with refused(UnsupportedError, "the same NaN", "isnan"):
         grad(lambda x, y: x * 2 if math.nan in [y] else x)(1.5, math.nan)
 

@@ -43,13 +43,13 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
-# Each kind at the values of two calls; of an argument a bool and Python's complex number are none,
-# so they are made of numbers.
+# Each kind at the values of two calls. A bool is static as an argument, so it is made of numbers.
 KINDS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "float": (lambda x: x, [2.5, -0.5]),
     "int": (lambda x: x, [3, 0]),
     "bool": (lambda x: x > 0, [1.5, -2.0]),
-    "complex": (lambda x: x * (1 + 2j), [1.5, 0.0]),
+    "complex": (lambda x: x, [1.5 + 3j, 0j]),
+    "a complex product": (lambda x: x * (1 + 2j), [1.5, 0.0]),
     "np.float64": (lambda x: x, [np.float64(2.5), np.float64(-0.5)]),
     "np.float32": (lambda x: x, [np.float32(2.5), np.float32(-0.5)]),
     "np.int64": (lambda x: x, [np.int64(3), np.int64(0)]),
@@ -59,7 +59,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "array": (lambda x: x, [np.array([2.5, 1.0]), np.array([-0.5, 0.0])]),
 }
 
-PYTHONS = ("float", "int", "bool", "complex")
+PYTHONS = ("float", "int", "bool", "complex", "a complex product")
 
 # Made anew for each use, since an operator may change them
 OTHERS: dict[str, Callable[[], Any]] = {

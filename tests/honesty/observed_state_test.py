@@ -276,7 +276,7 @@ def test_arrays_by_computed_names(derivative):
     ],
 )
 def test_ways_to_read_an_array(read, derivative):
-    """elements of an array of the outside are read without a traced value, in any way -> traced
+    """elements of an array from outside are read without a traced value, in any way -> traced
     anew"""
     w = np.array([1.0, 2.0])
     df = derivative(lambda x: np.sum(x**2 * w) * read(w))
@@ -738,7 +738,7 @@ def test_a_global_that_hides_a_builtin(derivative, monkeypatch):
 
 
 def test_which_object_it_is(derivative):
-    """`x is other` of objects of the outside, `id` and `hash` -> traced anew where it changes"""
+    """`x is other` of objects from outside, `id` and `hash` -> traced anew where it changes"""
     first, second = Box(), Box()
     box = Box(current=first)
     table = {first: 2.0, second: 5.0}
@@ -754,7 +754,7 @@ def test_which_object_it_is(derivative):
 
 
 def test_a_stream_of_text():
-    """a text is written to an io.StringIO of the outside, and read again -> traced at each call"""
+    """a text is written to an io.StringIO from outside, and read again -> traced at each call"""
     file = io.StringIO()
 
     def f(x):
@@ -792,7 +792,7 @@ def test_writes_without_reads():
 
 
 def test_a_buffer_of_the_outside(derivative):
-    """an array of the outside is filled with plain numbers, and read -> filled again when somebody
+    """an array from outside is filled with plain numbers, and read -> filled again when somebody
     else has changed it"""
     buffer = np.zeros(2)
 

@@ -52,7 +52,7 @@ INTO_PLAIN = dict.fromkeys(["np.array", "np.array of integers", "0-d"], WRITES)
 
 
 def allowed(kind, other):
-    of_pythons = {"float": OF_FLOATS, "complex": OF_COMPLEX}
+    of_pythons = {"float": OF_FLOATS, "complex": OF_COMPLEX, "a complex product": OF_COMPLEX}
     of_kind = of_pythons.get(kind, {}) if kind in PYTHONS else OF_NUMPYS
     return (of_kind | INTO_PLAIN).get(other, set())
 

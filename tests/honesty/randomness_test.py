@@ -847,7 +847,7 @@ WRITTEN_THEN = {
 @pytest.mark.parametrize("name", MOVED_OUTSIDE)
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_an_array_of_the_outside_is_shuffled(name, then, kind):
-    """an array of the outside is shuffled or filled, and written to or read -> as NumPy does it,
+    """an array from outside is shuffled or filled, and written to or read -> as NumPy does it,
     once a call"""
 
     def program():

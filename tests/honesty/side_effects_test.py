@@ -1063,7 +1063,7 @@ def test_values_kept_in_containers_and_objects(method, traces, compile):
 
 def test_changes_that_give_nothing_back():
     """`heappush`, `insort`, `sort`, `insert`, `Counter.update`, `move_to_end`, `dict.pop`, a set's
-    `add` or a queue's `put` changes an object of the outside -> each call does it once, after its
+    `add` or a queue's `put` changes an object from outside -> each call does it once, after its
     result"""
 
     def f(x, heap, counts, jobs, seen):
@@ -1136,7 +1136,7 @@ def test_a_trace_that_is_made_again(f, capsys, caplog):
 
 
 def test_arrays_that_are_put_back():
-    """a trace is refused after it has written to an array of the outside -> that is as before"""
+    """a trace is refused after it has written to an array from outside -> that is as before"""
     held = np.array([3.0, 1.0, 2.0])
 
     def refusing(x):

@@ -60,7 +60,7 @@ def test_columns_of_other_things(compile):
 
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_tables_of_the_outside(compile):
-    """one of the outside takes part, and changes in place -> traced anew, as what is in it is
+    """one from outside takes part, and changes in place -> traced anew, as what is in it is
     compared; its numbers, if they are taken out before, are read anew"""
     table = pd.DataFrame({"a": X, "b": X + 3})
     df = grad(lambda w: (w * table["a"] + table["b"]).sum() * len(table), compile=compile)
@@ -150,7 +150,7 @@ def test_texts_that_pandas_evaluates_of_traced_columns(compile, monkeypatch):
 
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_texts_that_pandas_evaluates(compile, monkeypatch):
-    """`table.query("a > @limit")` and `eval` of a table of the outside, where the limit
+    """`table.query("a > @limit")` and `eval` of a table from outside, where the limit
     changes -> traced anew"""
     table = pd.DataFrame({"a": X, "b": X + 3})
     df = grad(lambda w: w * table.query("a > @LIMIT")["b"].sum(), compile=compile)

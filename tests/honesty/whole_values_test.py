@@ -93,7 +93,7 @@ def caught(kinds):
 
 
 def programs():
-    """What takes a value of the outside whole, the value, and what changes in it."""
+    """What takes a value from outside whole, the value, and what changes in it."""
 
     def set_first(v):
         v[0] = 5.0
@@ -202,7 +202,7 @@ def programs():
     ("value", "f", "change"), [pytest.param(v, f, c, id=n) for n, v, f, c in programs()]
 )
 def test_contents_that_change(value, f, change):
-    """an array, list or object of the outside is a key, a bound, a value that is assigned or an
+    """an array, list or object from outside is a key, a bound, a value that is assigned or an
     operand, and what it holds changes in place -> as plain NumPy computes at each call"""
     df = value_and_grad(lambda x: np.sum(f(x, value)), compile="never")
     for changed in (False, True):
@@ -393,7 +393,7 @@ def test_the_thread_that_calls():
 
 
 def test_whether_memory_is_shared():
-    """`np.shares_memory` of an argument and another one, or an array of the outside -> error; of
+    """`np.shares_memory` of an argument and another one, or an array from outside -> error; of
     what was made on the way, no"""
     a = np.arange(3.0)
     for f, args in (

@@ -427,7 +427,7 @@ def test_a_loop_of_constants_is_run():
     assert not any(str(c.primitive) == "loop" for c in trace(f, 3.0)[1].calls)
 
 
-# ---- what a round takes for granted
+# ---- the assumptions of a round
 
 
 def branching(h, x):

@@ -229,7 +229,7 @@ def test_parts_of_what_is_around_can_not_be_written_to():
 
 
 def test_elsewhere_an_integer_is_an_index_too():
-    """Another one is no new trace, until something else takes it for granted."""
+    """Another one is no new trace, until something else assumes it."""
     derived = jit(lambda x, k: x[k] * 2, compile="never")
     assert derived(X[0], np.int64(1)) == 2 * X[0, 1]
     assert derived(X[0], np.int64(2)) == 2 * X[0, 2]

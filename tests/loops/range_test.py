@@ -561,7 +561,7 @@ def test_each_round_is_made_once_where_one_cant_stand_for_all(f):
 
 
 def test_a_caught_error_of_a_round_is_seen_at_each_call():
-    """What the round took for granted before it failed is lost with it."""
+    """The assumptions of a round that failed are lost with it."""
 
     def f(x, k):
         try:

@@ -180,7 +180,7 @@ def test_where_c_code_calls_it(package):
 
 @pytest.mark.parametrize("compile", MODES)
 def test_methods_of_objects_in_c(compile):
-    """Of one of the outside, or one that the call makes; kiwisolver's say that they are of the
+    """Of one from outside, or one that the call makes; kiwisolver's say that they are of the
     package's own module, which is written in Python."""
     held = [kiwisolver.Variable("ab"), kiwisolver.Variable("abc")]
     name = held[1].name

@@ -276,7 +276,7 @@ def test_one_of_few_that_holds_more_than_numbers(f, compile):
 
 
 def test_a_sum_of_lists_that_is_looked_into():
-    """what is in the list of the outside is compared then"""
+    """what is in the list from outside is compared then"""
     base = [1.0, 2.0]
 
     def f(x):

@@ -42,7 +42,7 @@ CONSTANTS = {
     "histogram": lambda: scipy.stats.rv_histogram(np.histogram(np.arange(9.0), bins=3)).mean(),
     "factors": lambda: solvers.splu(A).solve(np.ones(3)),
     "incomplete factors": lambda: solvers.spilu(A).solve(np.ones(3)),
-    "factors of the outside": lambda: LU.solve(np.ones(3)),
+    "factors from outside": lambda: LU.solve(np.ones(3)),
     "a function that solves": lambda: solvers.factorized(A)(np.arange(3.0)),
 }
 

@@ -75,7 +75,7 @@ def test_an_object_of_the_outside_is_read_by_all_that_it_holds():
 
 
 def test_what_scipy_overwrites_is_seen():
-    """`overwrite_a` changes a copy in each call, and one of the outside as often as plain NumPy."""
+    """`overwrite_a` changes a copy in each call, and one from outside as often as plain NumPy."""
     a = np.array([[3.0, 1.0], [1.0, 2.0]], order="F")
 
     def f(x):

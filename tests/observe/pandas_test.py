@@ -150,7 +150,7 @@ def test_a_table_that_has_again_what_was_in_it_once():
 
 
 def test_a_table_that_the_function_makes_or_changes():
-    """What it makes is its own; one of the outside changes as often as in plain pandas."""
+    """What it makes is its own; one from outside changes as often as in plain pandas."""
     df = table()
 
     def made(x):

@@ -1,4 +1,4 @@
-"""Changes of containers and queues of the outside, which each call makes as its last: values,
+"""Changes of containers and queues from outside, which each call makes as its last: values,
 slopes and what is there after each call are plain NumPy's."""
 
 from __future__ import annotations

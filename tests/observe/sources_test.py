@@ -1,4 +1,4 @@
-"""Iterators and queues of the outside: each call takes the next value once, whatever is tried."""
+"""Iterators and queues from outside: each call takes the next value once, whatever is tried."""
 
 from __future__ import annotations
 

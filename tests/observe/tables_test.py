@@ -1,4 +1,4 @@
-"""Tables of the outside that a traced value is written to."""
+"""Tables from outside that a traced value is written to."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_traced_value_is_refused_before_it_is_written(write):
         write(table, x)
         return np.sum(x**2)
 
-    message = r"written to a Series or DataFrame of the outside \(tables_test.py"
+    message = r"written to a Series or DataFrame from outside the function \(tables_test.py"
     with pytest.raises(UnsupportedError, match=message):
         grad(f, compile="never")(X)
     pd.testing.assert_frame_equal(table, pd.DataFrame({"v": [0.0, 0.0, 0.0]}))
@@ -83,7 +83,7 @@ def test_a_series_and_an_error_that_is_caught():
             series["new"] = float(x[0])
         return np.sum(x**2)
 
-    with pytest.raises(UnsupportedError, match="Series or DataFrame of the outside"):
+    with pytest.raises(UnsupportedError, match="Series or DataFrame from outside"):
         grad(f, compile="never")(X)
     assert series.dtype == float and list(series.index) == ["a", "b"]
 

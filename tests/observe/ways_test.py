@@ -1,4 +1,4 @@
-"""What a function reads of the outside at several places and in several ways changes in all."""
+"""What a function reads from outside at several places and in several ways changes in all."""
 
 from __future__ import annotations
 

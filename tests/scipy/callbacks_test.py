@@ -244,7 +244,7 @@ def test_callbacks_that_change_the_outside(change):
 
 
 def test_callbacks_that_are_objects_that_count():
-    """of the outside, and made in the function"""
+    """from outside, and made in the function"""
     for f in (
         lambda p: integrate.quad(MODEL, 0, 1, args=(p,))[0],
         lambda p: integrate.quad(Model(), 0, 1, args=(p,))[0],

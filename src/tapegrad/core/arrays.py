@@ -100,10 +100,6 @@ def objection(x: Any) -> tuple[str, str] | None:
             f", whose operators differ from an ndarray's (it has its own {own}), so tapegrad can't "
             "follow them. Pass np.asarray(x) (for a masked array, its data and mask)"
         )
-    if issubclass(kind, complex) and not issubclass(kind, np.generic):
-        return "is a complex number of Python's", (
-            ", and of those NumPy's alone can be traced. Pass np.complex128(z)"
-        )
     if not issubclass(kind, (np.ndarray, np.generic)) or issubclass(kind, np.character):
         return None
     if kind is np.ndarray and x.dtype.kind in "SU":  # an array of strings is static

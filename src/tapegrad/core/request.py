@@ -27,7 +27,6 @@ from tapegrad.core.trees import (
     is_traced,
     is_whole,
     path_name,
-    unflatten,
 )
 from tapegrad.errors import ArgumentError, TraceError
 
@@ -48,8 +47,7 @@ class Request:
     """The call `f(*args, **kwargs)`.
 
     `leaves` are those of the tree (args, kwargs), whose structure is `structure`. `names` are the
-    names of the tape's inputs, by default the parameters' names. A complex number of Python's is
-    converted to NumPy's.
+    names of the tape's inputs, by default the parameters' names.
     """
 
     def __init__(
@@ -69,9 +67,6 @@ class Request:
         self.args = tuple(args)
         self.kwargs = kwargs or {}
         self.leaves, self.structure = flatten((self.args, self.kwargs))
-        if any(type(x) is complex for x in self.leaves):
-            self.leaves = [np.complex128(x) if type(x) is complex else x for x in self.leaves]
-            self.args, self.kwargs = unflatten(self.structure, self.leaves)
         self._names = names
         self.chosen: tuple[Any, ...] = ()  # the result of the user's key function, in a 1-tuple
         self.passes_on = False  # whether effects outside are passed on: see `kept`
@@ -203,6 +198,7 @@ def key_orders(tree: Any) -> tuple[Any, ...]:
 
 
 # Containers whose contents aren't watched, unless `trees` flattens them or they have an exact key.
+_NUMBERS = (float, int, complex)
 _CONTAINERS = (
     *(list, tuple, dict, set, frozenset, bytearray, slice),
     *(collections.deque, types.MappingProxyType, Iterator),
@@ -229,8 +225,8 @@ def check_leaf(x: Any, where: str) -> None:
             f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "
             "can't be kept for it. Pass a tuple, list or dict (or a frozenset, or bytes)"
         )
-    if is_number(x) and type(x) not in (int, float):
-        kind = "float" if isinstance(x, float) else "int"
+    if is_number(x) and type(x) not in _NUMBERS:
+        kind = next(k.__name__ for k in _NUMBERS if isinstance(x, k))
         raise ArgumentError(
             f"{where} is of type {type(x).__name__}, a class derived from {kind}, whose operators "
             f"tapegrad can't follow. Pass {kind}(x)"
@@ -295,7 +291,7 @@ def is_differentiable(x: Any) -> bool:
     """Whether derivatives with respect to this leaf exist."""
     if not is_traced(x):
         return False
-    return isinstance(x, float) if is_number(x) else computed_in(x.dtype).kind in "fc"
+    return not isinstance(x, int) if is_number(x) else computed_in(x.dtype).kind in "fc"
 
 
 def without_derivative(

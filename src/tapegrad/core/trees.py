@@ -227,10 +227,10 @@ def open_once(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any]:
 
 
 def is_number(x: Any) -> bool:
-    """Whether a leaf is traced as a scalar: a Python int or float, but no bool and no enum
-    member."""
+    """Whether a leaf is traced as a scalar: a Python int, float or complex, but no bool
+    and no enum member."""
     others = (bool, np.generic, enum.Enum, Value)
-    return isinstance(x, (int, float)) and not isinstance(x, others)
+    return isinstance(x, (int, float, complex)) and not isinstance(x, others)
 
 
 def is_array(x: Any) -> bool:

@@ -149,7 +149,7 @@ class Failure:
     def what(self) -> str:
         """The assumption in words, with the user's line."""
         line = f" ({self.src})" if self.src else ""
-        return f"{self.message or 'a value that the trace took for granted'}{line}"
+        return f"{self.message or 'a value that the trace assumes'}{line}"
 
 
 @dataclass(frozen=True)

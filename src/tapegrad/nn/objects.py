@@ -123,7 +123,7 @@ class Namespace:
 
 def _parts(x: Any) -> list[tuple[Any, Any]]:
     """What an object or a container holds, by attributes, keys or positions; of a function that is
-    kept in one, what it has of the outside."""
+    kept in one, what it has from outside."""
     if isinstance(x, dict):
         return list(x.items())
     if isinstance(x, (list, tuple)):

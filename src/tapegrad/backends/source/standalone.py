@@ -37,7 +37,7 @@ from tapegrad.ir.tape import Tape
 _STALE = (
     "this function was traced where something held that doesn't hold for these arguments, so its "
     "result would be wrong. Make it anew with simplegrad for such arguments, or use grad, which "
-    "traces again by itself. What was taken for granted: "
+    "traces again by itself. Assumptions: "
 )
 INLINE = 16  # captured arrays of up to this many elements are written as lists
 

@@ -68,9 +68,9 @@ class Undoing:
         if not self._gone:
             return None
         return UnsupportedError(
-            f"values were taken from an iterator of the outside, {self._gone}, before it was known "
-            "how the function is traced, and can't be put back. Call it again: that is known now. "
-            "Or take the values outside, and pass them"
+            f"values were taken from an iterator from outside the function, {self._gone}, before "
+            "it was known how the function is traced, and can't be put back. Call it again: that "
+            "is known now. Or take the values outside, and pass them"
         )
 
 

@@ -20,6 +20,7 @@ from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.observe.guards.reads import Reads
 from tapegrad.observe.objects.purity import CONTAINERS
 from tapegrad.observe.program.source import at_line
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 
 _IMMUTABLE = (tuple, frozenset)
@@ -137,9 +138,14 @@ class Identities:
             first, second = self.original(x), self.original(y)
             if traced and type(first) is int and first == second and first is not second:
                 self.refuse(_large(self.label))  # one may be computed from the other
+            elif self._may_be_returned(first, second):
+                self.refuse(_large(self.label))
             return first is second
         if x is y:
             return True
+        if self._may_be_returned(x, y):
+            self.refuse(_large(self.label))
+            return False
         if not (id(x) in self._given or id(x) in self._copies):
             x, y = y, x
         if not (id(x) in self._given or id(x) in self._copies):
@@ -174,6 +180,13 @@ class Identities:
         kinds = {type(v) for v in known}
         return bool(values) and len(kinds) == 1 and kinds <= _ONE_OR_TWO
 
+    def _may_be_returned(self, *numbers: Any) -> bool:
+        """Whether one of two equal integers is computed by an operation that may return its
+        operand, as abs(n) and n % m do: its value doesn't tell whether it is a new object."""
+        return all(_single_kind(x) is int for x in numbers) and any(
+            isinstance(x, Value) and id(x) not in self._given and not _is_new(x) for x in numbers
+        )
+
     def sought(self, x: Any, held: Sequence[Any]) -> None:
         """Record `x in held`: an object that is identical is found even if it is NaN."""
         for y in held:
@@ -192,6 +205,11 @@ class Identities:
         x = self._around(x)
         known = self._given.get(id(x)) or self._copies.get(id(x), (x, x))[1:]
         return known[0]
+
+    def as_given(self, x: Any, number: Any) -> Any:
+        """The plain number of a traced one: of an argument, the caller's object."""
+        found = self.original(x)
+        return found if type(found) is type(number) and found == number else number
 
     def number_of(self, x: Any) -> int:
         """The value of `id(x)` in plain Python."""
@@ -281,6 +299,12 @@ def _no_number(label: str) -> UnsupportedError:
     )
 
 
+def _is_new(x: Any) -> bool:
+    """Whether a traced integer is computed by one of the operations `_NEW`."""
+    call = x._trace.made_by(x._read()[0])
+    return call is not None and call.primitive in _NEW
+
+
 def _is_nan(x: Any) -> bool:
     if isinstance(x, Value):
         x = x._read()[1]  # type: ignore[attr-defined]
@@ -291,6 +315,7 @@ def _is_nan(x: Any) -> bool:
 
 _ONE_OR_TWO = {int, float, complex, str, bytes}
 _SMALL = range(-5, 257)  # CPython has one object for each
+_NEW = {ew.add, ew.sub, ew.mul, ew.neg}  # CPython makes a new object of each other integer
 _WHAT = "which object a value is"
 
 

@@ -128,9 +128,9 @@ _WRITING = {
 def refused_write(*args: Any, **kwargs: Any) -> Any:
     """The replacement of a function that writes: raise an error."""
     _refuse(
-        f"a traced value is written to a Series or DataFrame of the outside{at_line()}, or to one "
-        "that others hold, where it would outlive the trace. Return the value from the function "
-        "instead, or keep it in a NumPy array, a list or a dict, which are followed"
+        f"a traced value is written to a Series or DataFrame from outside the function{at_line()}, "
+        "or to one that others hold, where it would outlive the trace. Return the value from the "
+        "function instead, or keep it in a NumPy array, a list or a dict, which are followed"
     )
 
 

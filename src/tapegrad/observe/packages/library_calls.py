@@ -376,7 +376,7 @@ def _noted(a: Activation, values: Sequence[Any], word: str) -> Then:
             o.reads.use_once(word, CHANGES)
         if _is_part(result, before):  # the program may change it
             o.back = [(places(code, FOLLOWED_ON), place)]
-            o.refuse(UnsupportedError(f"a container of the outside that {word} returns"))
+            o.refuse(UnsupportedError(f"a container from outside the function that {word} returns"))
         if o.questions.last is None:  # an argument came from a followed call
             not_followed(o.sites)
         last, is_varying = o.questions.last, place in places(code, VARYING)

@@ -24,7 +24,7 @@ from tapegrad.extending.primitives import (
 )
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
-from tapegrad.scipy.linalg.systems import both_sides, by_triangles
+from tapegrad.scipy.linalg.systems import both_sides, by_triangles, turning
 
 # ---- Cholesky
 
@@ -171,8 +171,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, check_finite: bool = True)
     parts, pivots = lu_and_piv
     parts, b = checked(check_finite, parts, b)
     check_square(parts)
-    if trans not in (0, 1, 2):
-        raise ValueError(f"trans={trans!r} is none of 0, 1 and 2")
+    trans = turning(trans)
     n = parts.shape[-1]
     if b.shape[-2 if b.ndim > 1 else 0] != n:
         raise ValueError(f"Shapes of lu {parts.shape} and b {b.shape} are incompatible")

@@ -131,13 +131,22 @@ def solve_triangular(
     check_finite: bool = True,
 ) -> Any:
     """The x with a x = b for a triangle of `a`, its transpose (1, "T") or its adjoint (2, "C")."""
-    if trans not in (0, 1, 2, "N", "T", "C"):
-        raise ValueError(f"trans={trans!r} is none of 0, 1, 2, 'N', 'T' and 'C'")
+    trans = {"N": 0, "T": 1, "C": 2}.get(trans, trans)
     a, b = checked(check_finite, a, b)
     check_square(a)
-    if trans in (2, "C"):
+    if a.flags.f_contiguous:  # LAPACK is passed the matrix as it is, else its transpose
+        trans = turning(trans)
+    if trans == 2:
         return _triangular(np.conjugate(a), b, lower, True, unit_diagonal)
-    return _triangular(a, b, lower, trans in (1, "T"), unit_diagonal)
+    return _triangular(a, b, lower, bool(trans), unit_diagonal)
+
+
+def turning(trans: Any) -> int:
+    """The 0, 1 or 2 that LAPACK is passed for `trans`, a number."""
+    number = trans if isinstance(trans, (str, bytes)) else int(np.real(trans or 0))
+    if number not in (0, 1, 2):
+        raise ValueError(f"trans={trans!r} is none of 0, 1 and 2")
+    return int(number)
 
 
 def _triangular(a: Any, b: Any, lower: Any, transposed: Any, unit: Any = False) -> Any:

@@ -91,7 +91,8 @@ class Loan:
                 where = "a checkpoint, which runs again. Let it return the numbers to be written"
             raise trace.refused(
                 UnsupportedError(
-                    f"{self.word!r}, an array of the outside, is written to{at_line()} in {where}"
+                    f"{self.word!r}, an array from outside the function, is written to{at_line()} "
+                    f"in {where}"
                 )
             )
         self.src = self.src or user_source()

@@ -333,10 +333,10 @@ class CapturedWrites:
     def _seen(self, loan: Loan) -> TapegradError:
         where = loan.seen.strip()
         return UnsupportedError(
-            f"{loan.word!r}, an array of the outside, is read {where or 'by code'} where that "
-            f"can't be followed, after the function has written to it{at_source(loan.src)}: by C "
-            "code or a library that reaches it through an object or a container. Pass the array "
-            "itself, or write to a copy and return that"
+            f"{loan.word!r}, an array from outside the function, is read {where or 'by code'} "
+            "where that can't be followed, after the function has written to it"
+            f"{at_source(loan.src)}: by C code or a library that reaches it through an object or "
+            "a container. Pass the array itself, or write to a copy and return that"
         )
 
     def without(self, error: Exception) -> list[tuple[set[Any], Any]]:
@@ -370,8 +370,9 @@ def inner(o: RunRecord, trace: Trace) -> list[tuple[Loan, CapturedTracer]]:
 def written_inside(label: str, loan: Loan) -> TapegradError:
     """The error for a write by an inner trace that can't be passed on."""
     return UnsupportedError(
-        f"{loan.word!r}, an array of the outside, is written to{at_source(loan.src)} in {label}, "
-        "which is traced by itself there. Return the value instead, and write it outside"
+        f"{loan.word!r}, an array from outside the function, is written to{at_source(loan.src)} "
+        f"in {label}, which is traced by itself there. Return the value instead, and write it "
+        "outside"
     )
 
 

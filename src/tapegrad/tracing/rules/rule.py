@@ -197,6 +197,8 @@ class _UserRule:
     def fitting(self, found: Any, aval: Aval, rule: str, whose: str, shapes: str) -> Any:
         """The returned derivative of a value, checked; a plain number stays one, and applies to all
         elements."""
+        if type(found) is complex:
+            found = np.complex128(found)
         if is_number(found):
             return aval.dtype.type(found)
         if callable(found):
@@ -205,7 +207,6 @@ class _UserRule:
                 "passed the cotangent first, and returns that of its argument: not `lambda out, x: "
                 "lambda ct: ...` but `lambda ct, out, x: ...`"
             )
-        found = np.complex128(found) if type(found) is complex else found
         there = (aval, *self.results.avals, *self.call.arguments.avals)
         kinds = "fiubc" if any(x.dtype.kind == "c" for x in there) else "fiub"
         if not isinstance(found, (Tracer, np.ndarray, np.generic)) or found.dtype.kind not in kinds:

@@ -129,7 +129,7 @@ class PlainTree:
 def aval_of_leaf(x: Any) -> Aval:
     """The type of a result on the tape; a Python number is weak."""
     array = np.asarray(x)
-    return Aval(array.shape, array.dtype, weak=is_number(x) or type(x) is complex)
+    return Aval(array.shape, array.dtype, weak=is_number(x))
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -261,7 +261,7 @@ class Run:
             for trace in traces_under_way():
                 trace.unfinished = trace.unfinished or TraceError(
                     f"an error that a loop's round raised was caught{at_line()}, and with it what "
-                    "the round took for granted before is lost. Let it compute something that can "
+                    "the round assumed before is lost. Let it compute something that can "
                     "be told from a result, such as NaN, in the place of the error"
                 )
 

@@ -105,7 +105,7 @@ def input_aval(x: Any) -> Aval:
     if isinstance(x, Tracer):
         return Aval(x.shape, x.dtype, weak=x._weak)
     if is_number(x):
-        return Aval((), np.dtype(np.float64 if isinstance(x, float) else np.int64), weak=True)
+        return Aval((), plain_value(x).dtype, weak=True)
     return Aval(x.shape, computed_in(native(x.dtype)))
 
 
@@ -114,7 +114,8 @@ def plain_value(x: Any) -> Any:
     if isinstance(x, Tracer):
         return x._read()[1]
     if is_number(x):
-        return np.float64(x) if isinstance(x, float) else np.int64(x)
+        kind = np.float64 if isinstance(x, float) else np.int64
+        return np.complex128(x) if isinstance(x, complex) else kind(x)
     return read(x)
 
 

@@ -26,7 +26,7 @@ from tapegrad.core.values import one_type
 from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.observer import note_remembered, unobserved
+from tapegrad.observe.observer import following, note_remembered, unobserved
 from tapegrad.observe.program.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.observe.sides.effects import Stopped
 from tapegrad.observe.values.proxy import Proxy
@@ -322,16 +322,16 @@ class NumberTracer(Shapeless, Tracer):
 
     __slots__ = ()
     _weak = True
+    _value_as = property(lambda self: self.__class__)  # Python's type
 
     def _plain(self, what: str) -> Any:
-        """The guarded plain number, without a derivative."""
-        kind: Any = self.__class__
-        return kind(self._guarded(what))
+        """The guarded plain number, without a derivative: an argument as the caller's object."""
+        number, here = self._value_as(self._guarded(what)), following.observer
+        return number if here is None else here.identities.as_given(self, number)
 
     def _plain_or_one(self) -> Any:
         """The plain number if it is known; else 1 of the same type."""
-        kind: Any = self.__class__
-        return kind(1 if self._value is None else self._read()[1])
+        return self._value_as(1 if self._value is None else self._read()[1])
 
     __copy__, __deepcopy__ = _itself, _itself
 
