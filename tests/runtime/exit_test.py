@@ -84,3 +84,24 @@ def test_a_program_that_ends_while_something_compiles():
             d(np.ones(3))
     """
     assert ended(program).stderr == ""
+
+
+def test_a_program_that_ends_while_a_daemon_thread_loads_modules(tmp_path):
+    """Python would end the thread in the middle of a C++ module, and abort."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.3)\nprint('loaded')\n")
+    program = f"""
+        import sys, threading
+        from tapegrad.core import late
+
+        sys.path.insert(0, {str(tmp_path)!r})
+        begun = threading.Event()
+
+        def first_call():
+            begun.set()
+            late.load(("slow",))
+            late.load(("this",))
+
+        threading.Thread(target=first_call, daemon=True).start()
+        begun.wait()
+    """
+    assert printed(program) == ["loaded"]

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tapegrad.core.ending import uncut
+
 CALLS = (  # needed by a first call
     "optree",
     "tapegrad.pipeline",
@@ -91,13 +93,18 @@ _loaded: dict[tuple[str, ...], Any] = {}  # group -> its last module
 def load(group: tuple[str, ...]) -> Any:
     """Import a group of modules, unless that is done, and return the last one."""
     if group not in _loaded:
-        with _loading:
-            _refuse_sub_interpreters()
-            for name in group:
-                with contextlib.suppress(ImportError):  # the module that needs it raises the error
-                    importlib.import_module(name)
-            _loaded[group] = sys.modules.get(group[-1])
+        _load(group)
     return _loaded[group] or importlib.import_module(group[-1])
+
+
+@uncut
+def _load(group: tuple[str, ...]) -> None:
+    with _loading:
+        _refuse_sub_interpreters()
+        for name in group:
+            with contextlib.suppress(ImportError):  # the module that needs it raises the error
+                importlib.import_module(name)
+        _loaded[group] = sys.modules.get(group[-1])
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.ending import uncut
 from tapegrad.core.instances import (
     PLAIN,
     Functions,
@@ -130,6 +131,7 @@ def _with_stand_ins(tree: Any) -> Any:
     return optree.tree_map(replaced, tree, is_leaf=is_foreign, namespace=NAMESPACE)
 
 
+@uncut
 def flatten_up_to(structure: Any, tree: Any) -> list[Any]:
     """The parts of a tree at the leaves of `structure`."""
     return list(structure.flatten_up_to(_with_stand_ins(tree)))
@@ -153,6 +155,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
     return _walked("tree_flatten", tree)
 
 
+@uncut
 def _walked(how: str, tree: Any) -> Any:
     """The result of one of optree's functions for a tree."""
     import optree
@@ -200,6 +203,7 @@ def accessors(tree: Any) -> list[Any]:
     return list(_walked("tree_flatten_with_accessor", tree)[0])
 
 
+@uncut
 def unflatten(structure: Any, leaves: Any) -> Any:
     """The tree of this structure with these leaves."""
     import optree
@@ -212,6 +216,7 @@ def is_leaf(tree: Any) -> bool:
     return bool(flatten(tree)[1].is_leaf())
 
 
+@uncut
 def open_once(tree: Any) -> tuple[list[Any], tuple[Any, ...], Any]:
     """The parts of a container or instance; their keys, positions or names; and the function that
     makes such a container of a list of parts."""
@@ -251,6 +256,7 @@ def is_traced(x: Any) -> bool:
     return is_number(x) or isinstance(x, Value)
 
 
+@uncut
 def mapped(function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool]) -> Any:
     """The tree with a function applied to its leaves, and to parts for which `is_leaf` holds."""
     import optree
