@@ -125,8 +125,8 @@ def test_loops_of_the_program():
 
     loop, unrolled = explained(f, (X,)).loops
     assert "`for k in range(50):` is a loop of the tape" in loop
-    assert "`for _ in range(3):` was unrolled: the tape has its lines 3 times" in unrolled
-    assert "shapes differ from round to round" in unrolled and "f8[4,3], f8[4,4]" in unrolled
+    assert "`for _ in range(3):` was unrolled: the tape has its lines 3 times. Fewer" in unrolled
+    assert "tapegrad.range" not in unrolled  # which wouldn't help, as shapes differ
 
 
 def test_what_became_kernels_and_calls():

@@ -16,7 +16,7 @@ from tapegrad.core.pages import folded, listed, page
 from tapegrad.core.values import Source
 from tapegrad.errors import UnsupportedError
 from tapegrad.insight.alone import LITTLE, Cause, causes, homes_of, work_of
-from tapegrad.insight.loop_report import repetitions, segment_of
+from tapegrad.insight.loop_report import Why, repetitions, segment_of
 from tapegrad.ir.plan import Recurrence, leaves, segments
 from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
@@ -76,9 +76,16 @@ class Explanation:
 
 
 def explanation(
-    name: str, answered: str, tape: Tape, history: Iterable[Event], is_played: bool
+    name: str,
+    answered: str,
+    tape: Tape,
+    history: Iterable[Event],
+    is_played: bool,
+    begun: Sequence[Source],
+    why: Why,
 ) -> Explanation:
-    """That of a call which a tape answered. `history` is what has happened to the function."""
+    """That of a call which a tape answered. `history` is what has happened to the function. `begun`
+    are lines of loops that its trace has met, and `why` says why one isn't a loop of the tape."""
     from tapegrad.pipeline import at_its_best, schedule
 
     steps: Sequence[Step] = ()
@@ -91,7 +98,7 @@ def explanation(
         function=name,
         answered=answered,
         traces=_traces(history),
-        loops=[str(x) for x in repetitions(tape)],
+        loops=[str(x) for x in repetitions(tape, begun, why)],
         kernels=kernels,
         alone=alone,
         kept=[*_kept(tape, None if is_played else _stored(steps)), *_made_again(tape)],

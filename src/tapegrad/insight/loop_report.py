@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from tapegrad.core.values import Source
@@ -18,6 +18,10 @@ from tapegrad.ir.tape import Call, Tape
 
 MIN_UNROLLED = 3  # times that a line was recorded, of what is called unrolled
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+
+
+# Says of the lines of a loop on a tape how many rounds of it the tape has, and why it isn't a loop
+Why = Callable[[Source, Callable[[Source], bool]], tuple[int, str] | None]
 
 
 class Repetition(NamedTuple):
@@ -36,30 +40,54 @@ class Repetition(NamedTuple):
         return f"{head} was unrolled: the tape has its lines {self.rounds} times. {self.why}"
 
 
-def repetitions(tape: Tape) -> list[Repetition]:
-    """The loops of the program whose lines are on the tape, in the order of their lines."""
-    found = []
+def repetitions(tape: Tape, begun: Sequence[Source], why: Why) -> list[Repetition]:
+    """The loops of the program whose lines are on the tape, or that the trace has `begun`, in the
+    order of their lines."""
+    found: dict[tuple[str, int], Repetition] = {}
     in_parts: Counter[Source] = Counter()  # the rounds of loops that are cut for their derivatives
-    for call in tape.calls:
+    lines: dict[Source, None] = {}
+    for call in _calls(tape):
         loop: Any = call.primitive
-        if loop.repeats and call.src is not None and loop.most > 1:
+        if call.src is None:
+            continue
+        if not loop.repeats:
+            lines[call.src] = None
+        elif loop.most > 1:
             rounds = int(loop.most)
             if not call.is_cotangent and (segment_of(call) or in_parts[call.src]):
                 rounds = in_parts[call.src] = in_parts[call.src] + rounds * (segment_of(call) or 1)
+            src = _head(call.src)
             if not call.is_cotangent or not in_parts[call.src]:
-                found.append(Repetition(call.src, True, rounds, ""))
-    known = {(x.src.file, x.src.line) for x in found}
-    groups: defaultdict[Source, list[Call]] = defaultdict(list)
+                known = found.get((src.file, src.line))
+                if known is None or not call.is_cotangent:
+                    found[src.file, src.line] = Repetition(src, True, rounds, "")
+    heads = [*filter(None, map(_loop_of, lines)), *begun]
+    for key, head in {(x.file, x.line): x for x in heads}.items():
+        told = why(head, partial(_is_inside, head)) if key not in found else None
+        if told is not None and told[0] >= MIN_UNROLLED:
+            found[key] = Repetition(head, False, *told)
+    return [found[key] for key in sorted(found)]
+
+
+def _is_inside(head: Source, src: Source) -> bool:
+    """Whether a line is one of a loop's."""
+    first, last = _lines_of(head)
+    return src.file == head.file and first <= src.line <= last
+
+
+def _calls(tape: Tape, around: tuple[Source | None, ...] = ()) -> Iterator[Call]:
+    """The calls of a tape and of those in it, but for segments of the same loop."""
     for call in tape.calls:
-        head = None if call.src is None or call.primitive.repeats else _loop_of(call.src)
-        if head is not None and (head.file, head.line) not in known:
-            groups[head].append(call)
-    for head, calls in groups.items():
-        rounds = max(Counter((c.src, c.primitive.name, c.reason) for c in calls).values())
-        if rounds >= MIN_UNROLLED:
-            found.append(Repetition(head, False, rounds, _why(tape, head, calls)))
-    unique = {(x.src.file, x.src.line, x.is_loop): x for x in found}
-    return sorted(unique.values(), key=lambda x: (x.src.file, x.src.line))
+        if not (call.primitive.repeats and call.src in around):
+            yield call
+        for body in call.primitive.tapes:
+            yield from _calls(body, (*around, call.src) if call.primitive.repeats else around)
+
+
+def _head(src: Source) -> Source:
+    """The line of the loop that a line is the head or a piece of."""
+    around = _loops(src.file, _stamp(src.file))
+    return src if any(a == src.line for a, _ in around) else _loop_of(src) or src
 
 
 def segment_of(call: Call) -> int:
@@ -68,33 +96,6 @@ def segment_of(call: Call) -> int:
     inner: list[Any] = [x.primitive for t in call.primitive.tapes for x in t.calls]
     loops = [x for x in inner if x.repeats and getattr(x, "recomputed", False)]
     return int(loops[0].most) if call.primitive.repeats and len(loops) == 1 else 0
-
-
-def _why(tape: Tape, head: Source, calls: Sequence[Call]) -> str:
-    """What differs from round to round, as far as the tape shows it."""
-    shapes: defaultdict[Any, list[str]] = defaultdict(list)
-    for call in calls:
-        shapes[call.src, call.primitive.name, call.reason].append(str(call.outs[0].aval))
-    for (src, *_), avals in shapes.items():
-        different = list(dict.fromkeys(avals))
-        if len(different) > 1:
-            shown = ", ".join(different[:3]) + ", ..." * (len(different) > 3)
-            return (
-                f"The shapes differ from round to round ({src}: {shown}). Arrays of one shape, "
-                "masked, make it a loop"
-            )
-    first, last = _lines_of(head)
-    for guard in tape.guards:
-        if (
-            guard.src is not None
-            and guard.src.file == head.file
-            and first <= guard.src.line <= last
-        ):
-            return (
-                f"{guard.what.capitalize()} at {guard.src} decides in each round what is done. "
-                "np.where chooses without a branch"
-            )
-    return "Its rounds are too few to be worth a loop, or differ in what they do; see docs/loops.md"
 
 
 def _loop_of(src: Source) -> Source | None:
@@ -107,7 +108,8 @@ def _loop_of(src: Source) -> Source | None:
 
 
 def _lines_of(head: Source) -> tuple[int, int]:
-    return next(x for x in _loops(head.file, _stamp(head.file)) if x[0] == head.line)
+    around = _loops(head.file, _stamp(head.file))
+    return next((x for x in around if x[0] == head.line), (head.line, head.line))
 
 
 def _stamp(file: str) -> int:

@@ -331,14 +331,14 @@ class Repetition:
             return None
         at, m = self._in_the_way.get(period, (-1, 0))
         is_near = start <= at < start + period
-        if is_near and self._source_of(at, m, start, period, rounds)[1] < MIN_ROUNDS:
+        if is_near and self.source_of(at, m, start, period, rounds)[1] < MIN_ROUNDS:
             self._bar(at, m, period)
             return None
         moves: list[tuple[int, ...] | None] = []
         for k in range(period):
             move = None
             if isinstance(self.calls[start + k].primitive, INDEXED):
-                move, rounds = self._move(start + k, period, rounds)
+                move, rounds = self.move(start + k, period, rounds)
             if rounds < MIN_ROUNDS:
                 self._stuck[period] = start + k, start + k
                 return None
@@ -347,7 +347,7 @@ class Repetition:
         for k in range(period):
             here = []
             for m in range(len(self.calls[start + k].operands)):
-                way, rounds = self._source_of(start + k, m, start, period, rounds)
+                way, rounds = self.source_of(start + k, m, start, period, rounds)
                 if rounds < MIN_ROUNDS:
                     self._in_the_way[period] = start + k, m
                     self._bar(start + k, m, period)
@@ -369,11 +369,11 @@ class Repetition:
         """
         xs = self.operands(at, m, period, self.repeated(at, period))
         pairs = enumerate(pairwise(xs))
-        count = next((k for k, (x, y) in pairs if x == y or self._fits(x)), len(xs) - 1)
+        count = next((k for k, (x, y) in pairs if x == y or self.fits(x)), len(xs) - 1)
         if count:
             self._stuck[period] = at, at + (count - 1) * period
 
-    def _fits(self, x: Operand) -> bool:
+    def fits(self, x: Operand) -> bool:
         """Whether a value may be one of the "entries" of a way."""
         is_made = type(x) is Var and x.id in self.made
         return is_made or x.aval.nbytes <= MAX_COLLECTED or x in self.constants
@@ -384,7 +384,7 @@ class Repetition:
         self.budget.left -= len(calls)
         return [call.operands[m] for call in calls]
 
-    def _source_of(
+    def source_of(
         self, at: int, m: int, start: int, period: int, rounds: int
     ) -> tuple[OperandSource, int]:
         """The way of operand `m` of a call, and the number of rounds for which it holds."""
@@ -448,7 +448,7 @@ class Repetition:
         made = self.made.get(x.id) if type(x) is Var else None
         return made is not None and isinstance(self.calls[made[0]].primitive, GetItem)
 
-    def _move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
+    def move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
         """The change of an index per round, and the number of rounds for which it holds."""
         calls: Any = self.calls[first : first + rounds * period : period]
         start, second = (call.primitive.where.start for call in calls[:2])

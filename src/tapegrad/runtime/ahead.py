@@ -7,7 +7,8 @@ outside are undone, and there is no result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,11 +18,12 @@ from tapegrad.core.handlers import quiet
 from tapegrad.core.request import Request
 from tapegrad.core.shapes import ShapeDtype
 from tapegrad.core.trees import flatten, is_of_texts, is_traced, unflatten
+from tapegrad.core.values import Source
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.insight.explaining import Explanation, explanation
 from tapegrad.ir.tape import Tape
 from tapegrad.observe.guards.state import State
-from tapegrad.runtime.retracing import what_changed
+from tapegrad.runtime.retracing import fix_of, what_changed
 from tapegrad.runtime.traced import is_inside, observed
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.recording.decisions import only
@@ -174,8 +176,35 @@ def explained(name: str, variant: Variant, cache: Cache) -> Explanation:
     variants = cache.all_variants()
     answered = f"variant {variants.index(variant) + 1} of {len(variants)}, {how(variant)}"
     return explanation(
-        name, answered, variant.shown, list(cache.front.history), variant.entry is None
+        name,
+        answered,
+        variant.shown,
+        list(cache.front.history),
+        variant.entry is None,
+        [*variant.traced.begun],
+        partial(_why_unrolled, variant.traced),
     )
+
+
+def _why_unrolled(
+    traced: Traced, head: Source, inside: Callable[[Source], bool]
+) -> tuple[int, str] | None:
+    """How many rounds of a loop the trace has one after the other, and why."""
+    from tapegrad.optimize.differences import Begun, unrolled
+
+    met = {(src.file, src.line): src for src in traced.begun}
+    src = met.get((head.file, head.line), head)
+    begun = Begun(src.function, *traced.begun.get(src, ()))
+    found = [unrolled(tape, inside, begun, fix_of) for tape in _tapes(traced.tape)]
+    return max(filter(None, found), default=None)
+
+
+def _tapes(tape: Tape) -> Iterator[Tape]:
+    """A tape, and those in it."""
+    yield tape
+    for call in tape.calls:
+        for body in call.primitive.tapes:
+            yield from _tapes(body)
 
 
 def shown(name: str, variant: Variant) -> str:

@@ -340,7 +340,7 @@ def _broken_guard(last: Variant, leaves: Sequence[Any]) -> Cause:
         return Cause(f"What keeps changing is {text}", "what is read anew")
     if guard is None:
         return Cause("The last one was left by another thread")
-    fix = f". {_fix_of(guard.what)}"
+    fix = f". {fix_of(guard.what)}"
     text = f"What keeps failing is {guard.what}{at_source(guard.src)}{fix}"
     before, now = str(guard.expected.value), _now(last.tape, guard, values)
     now *= now != before  # it may be made of numbers that each call draws
@@ -356,7 +356,7 @@ def _all_guards(tape: Tape) -> Iterator[Guard]:
             yield from _all_guards(inner)
 
 
-def _fix_of(what: str) -> str:
+def fix_of(what: str) -> str:
     """What to do about a guard that keeps failing."""
     return next((fix for words, fix in _FIXES.items() if words in what), _FIXES[""])
 

@@ -220,6 +220,7 @@ class Trace:
         self.reconsidered = False
         self.renounced: Retrace | None = None  # the error that gave it up
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
+        self.begun: dict[Source, tuple[int, int, bool, int]] = {}  # see `statements.iterables`
         self.failed: dict[Any, int] = {}  # how often a side couldn't be merged with the other
         # The arrays that may be written to; all if None: see `tracing.branches.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
@@ -248,8 +249,7 @@ class Trace:
             around is not None and around.in_frame and not repeats
         )
         self.presuming = self.supposing = False  # conditions of errors; a side that isn't taken
-        # The handling of warnings when it began, and the state of NumPy in which no floating-point
-        # error is watched for: see `tracing.runs.floating_errors`.
+        # Python's warnings as it began, and NumPy's settings for which no error is watched for
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None

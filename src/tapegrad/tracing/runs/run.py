@@ -334,8 +334,15 @@ class Run:
             keeping if keeping is not None and keeping.inside else None,
             trace.seconds,
             made,
+            {line: (*facts, _call_at(raw, at)) for line, (*facts, at) in trace.begun.items()},
             tuple(self._halves),
         )
+
+
+def _call_at(tape: Tape, at: int) -> Any:
+    """The line and the primitive of a call; None if there is none."""
+    call = tape.calls[at] if 0 <= at < len(tape.calls) else None
+    return None if call is None else (call.src, call.primitive.name)
 
 
 def _is_numeric(x: Any) -> bool:

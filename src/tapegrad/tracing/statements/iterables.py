@@ -25,6 +25,7 @@ from tapegrad.observe.program import frames
 from tapegrad.observe.program.comprehensions import as_list
 from tapegrad.observe.program.frames import operand_at
 from tapegrad.observe.program.joins import Sides, sides_of
+from tapegrad.observe.program.source import is_users, source_of
 from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
 from tapegrad.tracing.loops.entries import Items, Numbers, Zipped, items_of
 from tapegrad.tracing.operators.integer_bounds import span
@@ -34,7 +35,7 @@ from tapegrad.tracing.statements.for_statement import EntryIterator, LoopRange, 
 from tapegrad.tracing.statements.for_with_exit import IterableWithExit
 from tapegrad.tracing.statements.frame_rounds import ENTRIES, Count
 from tapegrad.tracing.statements.varying_lists import MAX_ROUNDS, VaryingIterator, VaryingList
-from tapegrad.tracing.tracers.tracer import Tracer, stand_in
+from tapegrad.tracing.tracers.tracer import ArrayTracer, Tracer, stand_in
 
 _DEEP = 4
 
@@ -46,7 +47,10 @@ def _plain(a: Activation) -> TracedIterable | IterableWithExit | None:
     if trace is None or a.sides is not None or a.o.apart is not None:
         return None
     sides, place, function = _statement(a)
-    if place is None or place in sides.unrolled:
+    if place is None:
+        return None
+    _note_length(a, tried=place in sides.unrolled)
+    if place in sides.unrolled:
         return None
     leaves = not sides.flow.body(place)
     if leaves and not sides.flow.is_left_by_tests(place):
@@ -67,6 +71,20 @@ def _plain(a: Activation) -> TracedIterable | IterableWithExit | None:
         items.settle()
         return None if count is not None else IterableWithExit(items, sides, place)
     return _once(sides, place, items, count, short)
+
+
+def _note_length(a: Activation, tried: bool) -> None:
+    """Note for `explain`, by a statement's line: the least and the largest number of its entries,
+    whether one round was `tried` to stand for all, and how many calls are recorded before it."""
+    x, code = a.top(), a.frame.f_code
+    kind: Any = type(x)
+    is_array = kind in (np.ndarray, ArrayTracer) and x.ndim > 0
+    if is_users(code) and (is_array or kind in (range, list, tuple, LoopRange)):
+        outer, *inner = traces_under_way()
+        at = -1 if inner else len(outer.builder.calls)
+        place, n = source_of(code, a.frame.f_lineno), x.shape[0] if is_array else len(x)
+        least, most, *_ = outer.begun.get(place, (n, n))
+        outer.begun[place] = min(least, n), max(most, n), tried, at
 
 
 def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:
