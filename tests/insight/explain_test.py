@@ -451,6 +451,31 @@ def test_what_cores_do_not_share(f, said):
     assert "What cores don't share, and why\n  explain_test.py:" in str(found)
 
 
+def test_cores_that_have_no_room():
+    """The result is a matrix of 1 MB, and arrays beside it may take as much: two long rows don't
+    fit, two short ones do."""
+
+    def f(v, n):
+        sums = np.cumsum(np.outer(v[:16], np.cumsum(np.full(n, v[0]))), axis=1)
+        return np.sum(sums / sums[:, -1:], axis=1), np.outer(v, v)
+
+    v = np.linspace(1.0, 2.0, 400)
+    found = jit(f, compile="never").explain(v, 200_000)
+    (text,) = found.alone
+    assert "`sums = np.cumsum(" in text and "(kernel 1): each core would need an array of" in text
+    assert "there is no room" in text and "by one core, as each core would" in found.kernels[0]
+    found = jit(f, compile="never").explain(v, 20_000)
+    assert not found.alone and any("shared by the cores" in text for text in found.kernels)
+
+
+def test_products_of_few_rows_and_columns():
+    f = jit(lambda a, b: a @ b, compile="never")
+    (text,) = f.explain(np.ones((100, 900)), np.ones((900, 100))).alone
+    assert "(kernel 1): the product has few rows and columns. Products of several vectors" in text
+    found = f.explain(np.ones((200, 900)), np.ones((900, 100)))
+    assert not found.alone and "1 product shared by the cores" in found.kernels[0]
+
+
 def test_what_is_written_beside_its_rows_is_shared():
     """Shifted, backwards, and in steps: each core has rows of its own."""
 

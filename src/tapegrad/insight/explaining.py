@@ -16,6 +16,7 @@ from tapegrad.core.pages import folded, listed, page
 from tapegrad.core.values import Source
 from tapegrad.errors import UnsupportedError
 from tapegrad.insight.alone import LITTLE, Cause, causes, homes_of, work_of
+from tapegrad.insight.copies import copies
 from tapegrad.insight.loop_report import Why, repetitions, segment_of
 from tapegrad.ir.plan import Recurrence, leaves, segments
 from tapegrad.ir.report import size
@@ -29,7 +30,7 @@ SECTIONS = {
     "kernels": "Kernels",
     "alone": "What cores don't share, and why",
     "kept": "Kept for the derivative",
-    "calls": "Calls and copies that are no part of a fused loop",
+    "calls": "Calls and copies",
 }
 
 
@@ -42,7 +43,8 @@ class Explanation:
     which line, and the fix. `loops` says which loops of the program are loops of the tape, and
     which were unrolled and why. `kernels` are the compiled functions, by the lines that each
     computes; `alone` says of those that one core runs why, at which line, and what to do. `kept`
-    are the arrays that the reverse pass reads, `calls` those of libraries, and copies.
+    are the arrays that the reverse pass reads, `calls` those of libraries and of Python, products,
+    and copies with the reason for each.
     """
 
     function: str
@@ -90,8 +92,9 @@ def explanation(
 
     steps: Sequence[Step] = ()
     try:
-        steps = schedule(at_its_best(tape)).plan.steps
-        (kernels, alone), calls = _kernels(steps), _calls(steps)
+        plan = schedule(at_its_best(tape)).plan
+        steps = plan.steps
+        (kernels, alone), calls = _kernels(steps), [*_calls(steps), *copies(plan, tape)]
     except UnsupportedError as error:
         kernels, alone, calls = [f"there is no machine code for this tape: {error}"], [], []
     return Explanation(
