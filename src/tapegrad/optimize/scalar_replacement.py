@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tapegrad.ir.readers import readers_of
 from tapegrad.ir.tape import Builder, Call, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.primitives.base import Slice
@@ -312,19 +313,17 @@ def _turned(tape: Tape) -> Tape:
 def _turns(tape: Tape) -> dict[Operand, Transpose]:
     """Results of loops whose rounds only write to them -> the transpose that is their only
     reader."""
-    readers: dict[Operand, list[Any]] = {}
-    for call in tape.calls:
-        for x in call.operands:
-            readers.setdefault(x, []).append(call.primitive)
+    readers = readers_of(tape)
     kept = {*tape.outputs, *(guard.operand for guard in tape.guards)}
     found: dict[Operand, Transpose] = {}
     for call in tape.calls:
         if isinstance(call.primitive, Loop):
             for k, out in enumerate(call.outs[: call.primitive.carried]):
-                read, *more = readers.get(out, [None])
-                is_all = isinstance(read, Transpose) and not more and out not in kept
-                if is_all and _writes(call.primitive.body, k):
-                    found[out] = read
+                read = [tape.calls[position].primitive for position in readers.get(out, ())]
+                if len(read) != 1 or not isinstance(read[0], Transpose) or out in kept:
+                    continue
+                if _writes(call.primitive.body, k):
+                    found[out] = read[0]
     return found
 
 

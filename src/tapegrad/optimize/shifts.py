@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tapegrad.core.late import FRACTIONS, load
+from tapegrad.ir.readers import readers_of
 from tapegrad.ir.tape import Call, Literal, Rewriter, Tape, Var, everywhere
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
@@ -60,7 +61,7 @@ def stop_shifts(tape: Tape) -> Tape:
     found = [call for call in tape.calls if _is_extremum(call)]
     if not found:
         return tape
-    readers = _readers(tape)
+    readers = readers_of(tape)
     free = {call.out for call in found if _is_cancelled(tape, call, readers)}
     if not free:
         return tape
@@ -76,16 +77,6 @@ def stop_shifts(tape: Tape) -> Tape:
 
 def _is_extremum(call: Call) -> bool:
     return isinstance(call.primitive, (Max, Min)) or call.primitive in _CHOICES
-
-
-def _readers(tape: Tape) -> dict[Any, list[int]]:
-    """The numbers of the calls that read each variable, in order."""
-    readers: dict[Any, list[int]] = {}
-    for k, call in enumerate(tape.calls):
-        for x in call.operands:
-            if isinstance(x, Var):
-                readers.setdefault(x, []).append(k)
-    return readers
 
 
 def _is_cancelled(tape: Tape, extremum: Call, readers: dict[Any, list[int]]) -> bool:

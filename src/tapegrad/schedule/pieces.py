@@ -19,11 +19,12 @@ from typing import Any
 
 from tapegrad.ir.affine import Affine
 from tapegrad.ir.cells import At, Cell, Read, Where, both, in_pieces, where_in
+from tapegrad.ir.readers import Readers
 from tapegrad.ir.steps import Compute, Step
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Reduction, Scatter, View
+from tapegrad.primitives.kinds import Reduction, Scatter
 from tapegrad.schedule.access import at_indices, indices_for, nest
 from tapegrad.schedule.boxes import (
     BOXES,
@@ -37,6 +38,7 @@ from tapegrad.schedule.boxes import (
 )
 from tapegrad.schedule.lengths import is_length
 from tapegrad.schedule.lowering import Lowering, Reader
+from tapegrad.schedule.windows import is_view
 
 # The most parts of such an array, and the most regions into which their borders divide a loop nest.
 # Smaller arrays are copied, which is as quick and less to compile, but for those of open lengths.
@@ -80,28 +82,13 @@ def find_pieces(low: Lowering) -> None:
     candidates = [call for call in low.tape.calls if _is_in_parts(low, call)]
     if not candidates:
         return
-    readers: dict[Operand, list[Call]] = {}
-    for call in low.tape.calls:
-        for x in call.operands:
-            readers.setdefault(x, []).append(call)
-    left = {*low.tape.outputs, *[guard.operand for guard in low.tape.guards]}
+    readers = Readers(low.tape)
     written = {x for call in low.tape.calls for _, x, _ in updated(call)} | low.state | low.updates
-
-    def by_elements(x: Operand) -> bool:
-        """Whether only loops over elements read this, directly or through views."""
-        return (
-            x in readers
-            and x not in left
-            and all(
-                _goes_through(call) or (_shows(call) and by_elements(call.outs[0]))
-                for call in readers[x]
-            )
-        )
 
     borders: dict[tuple[int, ...], list[set[int]]] = {}  # of arrays of each shape, along each axis
     for call in candidates:
         shape, parts = call.out.shape, boxes_of([call])
-        if not 0 < len(parts) <= MAX_PARTS or not by_elements(call.out):
+        if not 0 < len(parts) <= MAX_PARTS or not readers.only(call.out, _goes_through, is_view):
             continue
         bases = [_base(low, part.x) for part in parts]
         copied = 0
@@ -110,7 +97,7 @@ def find_pieces(low: Lowering) -> None:
             copied += 0 if alone else size_of(part.region)
         # What is computed for the array alone is written where it belongs, unless its readers read
         # parts of the array.
-        moved = 2 * copied >= call.out.aval.size or all(map(_shows, readers[call.out]))
+        moved = 2 * copied >= call.out.aval.size or all(map(is_view, readers.of(call.out)))
         if not moved or any(base in written for base in bases):
             continue
         known = borders.setdefault(shape, [set() for _ in shape])
@@ -162,12 +149,6 @@ def _may_split(low: Lowering, shape: tuple[int, ...], borders: Sequence[set[int]
     return math.prod(1 + len(ends) for ends in borders) <= MAX_REGIONS
 
 
-def _shows(call: Call) -> bool:
-    """Whether a call is a view whose elements are at known indices."""
-    primitive = call.primitive
-    return isinstance(primitive, View) and not primitive.relabels and len(call.operands) == 1
-
-
 def _goes_through(call: Call) -> bool:
     """Whether a call is a loop over the elements of its operands."""
     primitive = call.primitive
@@ -177,7 +158,7 @@ def _goes_through(call: Call) -> bool:
 
 def _base(low: Lowering, x: Operand) -> Operand:
     """The array of which a value is a view."""
-    while isinstance(x, Var) and x in low.made and _shows(low.made[x]):
+    while isinstance(x, Var) and x in low.made and is_view(low.made[x]):
         (x,) = low.made[x].operands
     return x
 

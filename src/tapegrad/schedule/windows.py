@@ -16,6 +16,7 @@ from typing import Any
 
 from tapegrad.ir.affine import MovingIndex
 from tapegrad.ir.cells import At
+from tapegrad.ir.readers import Readers
 from tapegrad.ir.tape import Call, Operand, Var
 from tapegrad.ir.updates import updated
 from tapegrad.primitives.kinds import Fixed, Scatter, View
@@ -45,35 +46,25 @@ class Windows:
 
 def find_windows(low: Lowering) -> None:
     """Find the stacks that needn't be computed."""
-    readers: dict[Operand, list[Call]] = {}
-    for call in low.tape.calls:
-        for x in call.operands:
-            readers.setdefault(x, []).append(call)
-    left = {*low.tape.outputs, *[guard.operand for guard in low.tape.guards]}
+    readers = Readers(low.tape)
     written = {x for call in low.tape.calls for _, x, _ in updated(call)} | low.carried | low.state
 
-    def are_products(x: Var) -> bool:
-        """Whether only products read this, directly or through views."""
-        return x not in left and all(
-            is_gemm(call, low.open)
-            or call.outs[0] in low.windows
-            or (_shows(call) and are_products(call.outs[0]))
-            for call in readers.get(x, ())
-        )
+    def is_product(call: Call) -> bool:
+        return is_gemm(call, low.open) or call.outs[0] in low.windows
 
     for call in reversed(low.tape.calls):
         found = _windows(low, call)
-        if found is None or not are_products(call.out):
+        if found is None or not readers.only(call.out, is_product, is_view):
             continue
         base: Operand = found.x
-        while isinstance(base, Var) and base in low.made and _shows(low.made[base]):
+        while isinstance(base, Var) and base in low.made and is_view(low.made[base]):
             (base,) = low.made[base].operands
         changes = base in written or base in low.updates
         if not changes and not any(low.fronts.of(call.out)):
             low.windows[call.out] = found
 
 
-def _shows(call: Call) -> bool:
+def is_view(call: Call) -> bool:
     """Whether a call is a view whose elements are at known indices."""
     primitive = call.primitive
     return isinstance(primitive, View) and not primitive.relabels and len(call.operands) == 1
@@ -91,7 +82,7 @@ def _windows(low: Lowering, call: Call) -> Windows | None:
     x: Operand | None = None
     places: list[MovingIndex] = []
     for part in parts:
-        if not isinstance(part.primitive, Fixed) or not _shows(part):
+        if not isinstance(part.primitive, Fixed) or not is_view(part):
             return None
         x = part.operands[0] if x is None else x
         if part.operands[0] != x:
