@@ -107,8 +107,8 @@ def _clip(x: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: A
 @stands_for(np.ndarray, name="conj conjugate", of_complex=True)
 def _conjugate(x: Any, out: Any = None) -> Any:
     """The method. It returns the array itself if that is real, where the ufunc returns a copy."""
-    itself = out is None and x.dtype.kind != "c" and not x._is_scalar()
-    return x if itself else np.conjugate(x, out=out)
+    is_new = x.dtype.kind == "c" or (x._is_scalar() and x.dtype.kind != "b")
+    return np.conjugate(x, out=out) if is_new or out is not None else x
 
 
 @stands_for(np, np.ndarray, name="round around", of_complex=True)
