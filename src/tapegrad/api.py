@@ -141,9 +141,9 @@ def grad(
         apart: those of each value have tapes and machine code of their own, beside guards, which
         hold as ever. Calls that alternate between many paths find theirs at once so, and don't push
         out each other's. It is called at each call, but not in a function that is traced.
-    debug : True plays the tape call by call. If the result is NaN or infinite, `NotFiniteError` has
-        the first value or cotangent that is so and that it is made of: line, operands, rounds. A
-        function is called with each value, a `Finding`. See docs/doing.md.
+    debug : True plays the tape call by call. If the result is NaN or infinite, or NaN decides an
+        `if`, `NotFiniteError` has the first value or cotangent that it is made of: line, operands,
+        rounds. A function is called with each value, a `Finding`. See docs/doing.md.
 
     Returns
     -------

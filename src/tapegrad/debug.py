@@ -48,7 +48,8 @@ def callback(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
 
     Parameters
     ----------
-    f : any function. What it returns is ignored. What it raises reaches who has called.
+    f : any function. What it returns is ignored. What it raises reaches who has called, past an
+        `except` of the function that is traced: that is over by then.
     args, kwargs : arrays, numbers, nested structures of them, and anything else, which `f` is
         passed as it was in the trace. Arrays are copies of its own.
 

@@ -70,8 +70,8 @@ class RuleError(GradientError):
 
 
 class NotFiniteError(TapegradError, FloatingPointError):
-    """With `debug=True`: a result or a gradient is NaN or infinite. `finding` is the first value or
-    cotangent that is so and that it is made of.
+    """With `debug=True`: a result or a gradient is NaN or infinite, or NaN decides a condition.
+    `finding` is the first value or cotangent that is so and that it is made of.
 
     It is a `FloatingPointError`, which NumPy raises under `np.errstate(all="raise")`.
     """

@@ -648,4 +648,5 @@ def test_an_error_that_the_program_would_catch():
         with pytest.raises(ValueError, match="no") as error:
             g(2.0)
         is_told = "The except around it doesn't catch this" in error.value.__notes__[0]
+        assert is_told == ("Catch it in what is called" in error.value.__notes__[0])
         assert is_told == (g.__name__ == "grad_f")

@@ -422,3 +422,93 @@ def test_an_argument_that_is_not_finite():
     value, slope = value_and_grad(lambda x: np.sum(np.nan_to_num(x) ** 2), debug=True)(x)
     assert value == 1.0 and np.array_equal(slope, [2.0, 0.0])
     assert found(lambda x: np.sum(3.0 * x), x).call.primitive.name == "mul"
+
+
+def of_a_branch(x):
+    y = np.log(x[0])
+    return np.sum(x) if y > 0 else np.sum(x**2)
+
+
+def of_the_first_round(x):
+    y, k = np.log(x), 0
+    while np.sum(y) < 3 and k < 10:
+        y, k = y + 1.0, k + 1
+    return np.sum(x) * k
+
+
+def of_a_later_round(x):
+    y, k = 1.0 * x, 0
+    while np.sum(y) > -9.0:
+        y, k = np.log(y), k + 1
+    return np.sum(x) * k
+
+
+def of_a_branch_in_rounds(x):
+    s = 0.0
+    for k in range(20):
+        y = np.log(x[k % 3] - 2.5)
+        s = s + x[k % 3] if y > -9 else s - x[k % 3]
+    return s
+
+
+@pytest.mark.parametrize(
+    ("f", "line", "rounds"),
+    [
+        (of_a_branch, "return np.sum(x) if y > 0 else np.sum(x**2)", 0),
+        (of_the_first_round, "while np.sum(y) < 3 and k < 10:", 0),
+        (of_a_later_round, "while np.sum(y) > -9.0:", 1),
+        (of_a_branch_in_rounds, "s = s + x[k % 3] if y > -9 else s - x[k % 3]", 1),
+    ],
+)
+def test_nan_that_decides_a_condition(f, line, rounds):
+    """Though no result is NaN: the condition is named, and where the NaN comes from."""
+    x = np.array([-1.0, 2.0, 3.0]) if rounds == 0 else np.array([1.5, 2.0, 3.0])
+    assert np.isfinite(f(x))
+    finding = found(f, x)
+    assert finding.has_nan and finding.call.primitive.name == "log"
+    assert "np.log(" in finding.src.text and len(finding.rounds) == rounds
+    with pytest.raises(FloatingPointError, match="NaN decides a condition at ") as error:
+        value_and_grad(f, debug=True)(x)
+    assert f"`{line}`. It comes from:\nlog gave a value" in str(error.value)
+    assert "ask np.isnan(x) first" in str(error.value)
+    seen = []
+    value_and_grad(f, debug=seen.append)(x)  # a hook looks for itself
+    assert any(finding.has_nan for finding in seen)
+
+
+def test_an_argument_that_is_nan_and_decides():
+    finding = found(lambda x, limit: np.sum(x) if x[0] > limit else np.sum(x**2), X, np.nan)
+    assert finding.call.primitive.name == "greater" and np.isnan(finding.operands[1])
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda y: np.isnan(y).any(),
+        lambda y: np.any((y > 0) & ~np.isnan(y)),
+        lambda y: bool(np.isfinite(y[0]) and y[0] > 0),
+        lambda y: y[0] != y[0],
+        lambda y: np.any(y > 0.5),  # the others decide it
+        lambda y: np.sum(np.where(y > 0, y, 0.0)) > 0.5,
+    ],
+)
+def test_conditions_that_nan_does_not_decide(asks):
+    """It is asked for, or the answer is the same with any number in its place."""
+
+    def f(x):
+        return np.sum(x) if asks(np.log(x)) else np.sum(x**2)
+
+    x = np.array([-1.0, 2.0, 3.0])
+    value, slope = value_and_grad(f, debug=True)(x)
+    assert value == f(x) and np.isfinite(slope).all()
+
+
+def test_infinities_decide_as_numbers_do():
+    def f(x):
+        best = np.inf
+        for k in range(3):
+            if x[k] ** 2 < best:
+                best = x[k] ** 2
+        return best if 1 / (x[0] - 1.0) > 3.0 else np.sum(x)
+
+    assert value_and_grad(f, debug=True)(X)[0] == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -302,6 +303,41 @@ def test_the_clock_is_asked_once_a_part(monkeypatch):
     assert sum(line.startswith(TICK) for line in driver.lines) == len(found.parts)
     df(W)
     assert not any(TICK in line for line in df.cache.all_variants()[0].tier.found.driver.lines)
+
+
+def clocks_asked(call):
+    """The functions inside of which `call()` asks a clock, each with those around it."""
+    asked = []
+
+    def look(frame, event, function):
+        if event == "c_call" and function.__module__ == "time":
+            names = []
+            while frame is not None:
+                names.append(frame.f_code.co_qualname)
+                frame = frame.f_back
+            asked.append(names)
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return asked
+
+
+def test_nothing_is_measured_where_no_profile_is_asked_for():
+    """The same machine code answers before, after, and in the calls whose median is told: no clock
+    is asked in these. Only the further calls of a profile have one between kernels."""
+    df = value_and_grad(loss, compile="always")
+    df(W), df(W)
+    entry, front = df.cache.all_variants()[0].entry, (*df.front.recent,)
+    assert entry is not None and clocks_asked(lambda: df(W)) == []
+    asked = clocks_asked(lambda: df.profile(W, calls=7))
+    assert len(asked) > 2 * 7
+    assert not [names for names in asked if "Derived.__call__" in names]
+    assert df.cache.all_variants()[0].entry is entry and (*df.front.recent,) == front
+    assert clocks_asked(lambda: df(W)) == []
 
 
 def test_a_line_with_a_lambda_is_one_line():

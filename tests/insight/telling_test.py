@@ -60,6 +60,8 @@ def test_repr_and_help(made, said):
     assert text.count("Derived by tapegrad") == 1
     assert "<tapegrad.runtime" not in text and " object at 0x" not in repr(df)
     assert "x" in inspect.signature(df).parameters
+    with pytest.raises(ValueError):  # so that IPython's `df?` shows one signature, the user's
+        inspect.signature(df.__call__)
 
 
 def test_variants_are_counted():

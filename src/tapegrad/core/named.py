@@ -37,6 +37,9 @@ class Telling(Named):
     def __init_subclass__(cls) -> None:
         own: Any = _Doc(cls.__doc__)
         cls.__doc__ = own
+        if "__call__" in vars(cls):
+            # Its own is (*args, **kwargs), which IPython would show beside that of the instance
+            vars(cls)["__call__"].__signature__ = inspect.Signature()
 
     def __repr__(self) -> str:
         return f"<tapegrad {self._what}{': ' * bool(self._held)}{self._held}>"

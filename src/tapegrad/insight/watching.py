@@ -19,6 +19,7 @@ from tapegrad.backends.numpy.source import statement_of
 from tapegrad.core.arrays import plain
 from tapegrad.core.values import Source, same_bits
 from tapegrad.errors import NotFiniteError
+from tapegrad.insight.undecided import other_answer
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.text import show_call
 
@@ -133,23 +134,44 @@ class Watch:
         self.hook, self.every = hook, every
         self._origins: list[Finding] = []  # in the order in which they were computed,
         self._told = set[int]()  # and those of rules that the hook has been shown, by id
-        self._left: Finding | None = None  # of what the last rounds of a loop have left
+        self._left: Finding | None = None  # of what the last rounds of a loop have left,
+        self._of_outputs: Finding | None = None  # and of a tape's outputs
+        # Of the first NaN that has decided a condition, and the line of that
+        self._decided: tuple[Finding, Source | None] | None = None
 
     def __call__(self, tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs, and the first guard that doesn't hold."""
-        self._origins, self._told, self._left = [], set(), None
+        self._begin()
         try:
             outputs = self._run(tape, values, (), _of_program(tape), False, None)
         except Broken as inside:
             return [], inside.guard
-        if self.hook is None and self._left is not None:
+        if self.hook is None and self._of_outputs is not None:
             raise NotFiniteError(
                 f"the first value that is NaN or infinite and gets into a result or a gradient:\n"
-                f"{self._left}\nIf that is meant, look at all values with a hook of yours instead: "
-                "debug=lambda found: ...",
-                self._left,
+                f"{self._of_outputs}\nIf that is meant, look at all values with a hook of yours "
+                "instead: debug=lambda found: ...",
+                self._of_outputs,
+            )
+        if self.hook is None and self._decided is not None:
+            finding, src = self._decided
+            where = f" at {src.quoted}" if src is not None else ""
+            raise NotFiniteError(
+                f"NaN decides a condition{where}. It comes from:\n{finding}\n"
+                "Comparisons with NaN are False. If that is meant, ask np.isnan(x) first, or look "
+                "at all values with a hook of yours instead: debug=lambda found: ...",
+                finding,
             )
         return outputs, None
+
+    def _begin(self) -> None:
+        """Forget what an earlier call has found."""
+        self._origins, self._told, self._left, self._decided = [], set(), None, None
+
+    def _decides(self, x: Operand, others: dict[Any, Any], src: Source | None) -> None:
+        """Note that a value decides what is computed, if NaN has decided it."""
+        if x in others and self._decided is None:
+            self._decided = others[x][1], src
 
     def _run(
         self,
@@ -159,11 +181,13 @@ class Watch:
         own: set[Var],
         inside: bool,
         origin: Finding | None,
+        until: bool = False,
     ) -> list[Any]:
         """The outputs. `own` are the program's values; it may be `inside` of a forward loop. Inputs
-        that aren't finite have this origin."""
+        that aren't finite have this origin. Of a loop `until` a condition it is the last output."""
         env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, values), strict=True))
         origins = {x: origin for x, value in env.items() if origin is not None and _bad(value)}
+        others: dict[Any, Any] = {}  # conditions with the other answers to comparisons with NaN
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)
@@ -176,12 +200,16 @@ class Watch:
             for guard in guards.get(x, ()):
                 if not same_bits(value_of(x), guard.expected):
                     raise Broken(guard)
+                self._decides(x, others, guard.src)
 
         literals: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for known in (*literals, *tape.inputs):
             check(known)
         for call in tape.calls:
             xs = tuple(map(value_of, call.operands))
+            loop: Any = call.primitive
+            for head in loop.heads(call.operands) if loop.repeats else ():
+                self._decides(head, others, call.src)
             found = self._computed(call, xs, rounds, own, origins)
             outs = found if isinstance(found, tuple) and len(call.outs) > 1 else (found,)
             for out, x in zip(call.outs, map(_alone, outs), strict=True):
@@ -189,11 +217,20 @@ class Watch:
                 finding = Finding(call, tape, _shown(x), tuple(map(_shown, xs)), rounds)
                 if _bad(x):
                     self._trace_back(finding, out, origins, env, inner)
+                answers = {y: answer for y, (answer, _) in others.items()}
+                if (other := other_answer(call, xs, x, answers)) is not None:
+                    operands = [y for y in call.operands if isinstance(y, Var)]
+                    from_others = [others[y][1] for y in operands if y in others]
+                    from_values = [origins[y] for y in operands if y in origins]
+                    others[out] = other, [*from_others, *from_values, finding][0]
                 if self.hook and (self.every or (_is_new(call) and out not in inner)):
                     self.hook(finding)
                 check(out)
+        if until:
+            self._decides(tape.outputs[-1], others, _source_of(tape, tape.outputs[-1]))
         behind = [origins[x] for x in tape.outputs if isinstance(x, Var) and x in origins]
-        self._left = self._first(behind) or self._left
+        self._of_outputs = self._first(behind)
+        self._left = self._of_outputs or self._left
         return [value_of(x) for x in tape.outputs]
 
     def _first(self, found: Sequence[Finding]) -> Finding | None:
@@ -253,9 +290,15 @@ class Watch:
             outs = itertools.compress(tape.outputs, forward) if is_forward else tape.outputs
             origin = self._left or self._first(behind)
             places = (*rounds, *further)
-            return self._run(tape, given, places, _behind(tape, outs), is_forward, origin)
+            until = bool(primitive.repeats and primitive.until)
+            return self._run(tape, given, places, _behind(tape, outs), is_forward, origin, until)
 
         return primitive.played(inside, *xs)
+
+
+def _source_of(tape: Tape, x: Operand) -> Source | None:
+    """The line that computes a value."""
+    return next((call.src for call in tape.calls if x in call.outs), None)
 
 
 def _meet(x: Any, out: Any) -> bool:

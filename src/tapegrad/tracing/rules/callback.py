@@ -169,7 +169,10 @@ def _caught() -> str:
     o, frame = following.observer, next(user_frames(), None)
     if o is None or frame is None or not is_caught_from(frame, o.managed):
         return ""
-    return ". The except around it doesn't catch this: the call is made when the function is over"
+    return (
+        ". The except around it doesn't catch this: the call is made when the function is over. "
+        "Catch it in what is called, or have the function decide by a value that it computes"
+    )
 
 
 def _call(telling: Callback, label: str) -> ForeignCall:
