@@ -468,6 +468,13 @@ def test_cores_that_have_no_room():
     assert not found.alone and any("shared by the cores" in text for text in found.kernels)
 
 
+def test_what_cores_have_found_is_added_up_by_one():
+    table = np.ones((50, 400_000))
+    found = jit(lambda a: np.sum(np.sin(a @ table)), compile="never").explain(np.ones(50))
+    (text,) = [x for x in found.alone if "adds up what each of them has found" in x]
+    assert "explain_test.py:" in text and not any("no room" in x for x in found.alone)
+
+
 def test_products_of_few_rows_and_columns():
     f = jit(lambda a, b: a @ b, compile="never")
     (text,) = f.explain(np.ones((100, 900)), np.ones((900, 100))).alone

@@ -261,6 +261,23 @@ def test_memory_at_the_peak():
     assert total == report.scratch_bytes + 4008
 
 
+def test_memory_of_the_rounds_of_loops():
+    """Of loops in loops, too, as where the reverse pass makes rounds again: each has its line."""
+
+    def settle(x):
+        u = np.sin(x)
+        for _ in range(400):
+            lap = np.concatenate([[0.0], u[2:] - 2 * u[1:-1] + u[:-2], [0.0]])
+            u = u + 0.2 * lap * np.cos(u)
+        return np.sum(u**2)
+
+    df = value_and_grad(settle, compile="always", checkpoint="sqrt")
+    found = df.profile(np.linspace(0, 1, 2000), calls=1)
+    scratch = [x for x in found.buffers if x.name.startswith("scratch ")]
+    assert len(scratch) > 3 and all(x.line.startswith("profile_test.py:") for x in scratch)
+    assert {"for _ in range(400):"} < {x.text for x in scratch}
+
+
 @pytest.mark.every(2)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_of_kernels(threads):

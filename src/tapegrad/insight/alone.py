@@ -22,6 +22,7 @@ from tapegrad.schedule.parallelise import (
     CALLS,
     GOES_ON,
     GRAIN,
+    OF_CHUNKS,
     PLACES,
     Homes,
     cut_alone,
@@ -30,7 +31,7 @@ from tapegrad.schedule.parallelise import (
 )
 
 LITTLE, LIBRARY, ROUNDS, BEST = "little", "library", "rounds", "best"
-SHORT, NARROW, ROOM = "short", "narrow", "room"
+SHORT, NARROW, ROOM, TOTALS = "short", "narrow", "room", "totals"
 
 
 class Cause(NamedTuple):
@@ -75,8 +76,8 @@ SAID = {
     ),
     ADDS: (
         "rounds may add to the same place, as np.add.at does",
-        "Where the places are few, a product with a matrix of ones and zeros is shared; so is a "
-        "slice instead of the index array",
+        "A product with a matrix of ones and zeros is shared, and faster for fewer places than "
+        "cores; so is a slice in the place of the index array",
     ),
     PLACES: (
         "a round uses elements that another one writes",
@@ -89,6 +90,10 @@ SAID = {
     NARROW: (
         "the product has few rows and columns",
         "Products of several vectors at once, as one of matrices, are shared",
+    ),
+    TOTALS: (
+        "one core adds up what each of them has found",
+        "That takes less where fewer numbers are the result",
     ),
     ROOM: (
         "each core would need an array of its own, for which there is no room",
@@ -138,6 +143,8 @@ def _of_step(step: Step, homes: Homes) -> list[Cause]:
     if not isinstance(step, Loop):
         return []
     inside = leaves(step)
+    if _adds_totals(step):
+        return [Cause(TOTALS, _written(inside))]
     if step.index.limit is not None or step.index.extent < 2:
         return [Cause(SHORT, _source(inside))]
     half = step.in_chunk(Index(2), math.ceil(step.index.extent / 2))
@@ -148,15 +155,27 @@ def _of_step(step: Step, homes: Homes) -> list[Cause]:
         elif isinstance(at, ArgUpdate):
             found.append(Cause(BEST, at.src, "argmax" if at.better[0] == ">" else "argmin"))
     if not found and not any(isinstance(x, Routine) for x in inside):
-        fits = cut_alone(step, homes, math.inf) is not None
-        found.append(Cause(ROOM if fits else SHORT, _source(inside)))
+        parts = cut_alone(step, homes, math.inf)
+        needs_room = parts is not None and any(cell.shape[1:] for cell in parts.own)
+        found.append(Cause(ROOM if needs_room else SHORT, _source(inside)))
     return found
+
+
+def _adds_totals(step: Step) -> bool:
+    """Whether a step adds up what chunks have folded, each for itself."""
+    return any(cell.hint == OF_CHUNKS and cell.stored for x in leaves(step) for cell in x.needs())
 
 
 def _fold(step: Step) -> str:
     """The name of what a step folds, as NumPy has it."""
     name = step.folds.name if step.folds is not None else ""
     return {"add": "sum"}.get(name, name)
+
+
+def _written(steps: Sequence[Step]) -> Source | None:
+    """The line of what steps write."""
+    cells = [cell.root for x in steps for cell, _, writes in x.accesses() if writes]
+    return next((x.src for x in cells if x.src is not None), None)
 
 
 def _source(steps: Sequence[Step]) -> Source | None:

@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tapegrad.core.values import Source
 from tapegrad.ir.cells import Cell
 from tapegrad.ir.memory import constants, first_read, held_at_peak, made_at
+from tapegrad.ir.plan import Recurrence, walk
 from tapegrad.ir.report import size
+from tapegrad.ir.steps import Step
 from tapegrad.ir.tape import Tape
 
 MIN_SHARE = 0.01  # of the peak: what takes less is added up
@@ -49,12 +51,38 @@ def buffers_of_program(program: Any, tape: Tape) -> list[Buffer]:
     found = _constants(tape)
     for cell in dict.fromkeys(x.root for x in program.plan.outputs):
         found.append(_buffer(f"result {program.names[cell]}: {cell.aval}", _bytes(cell), cell.src))
+    inner = dict(_of_rounds(program.plan.steps))
+    lines = _lines(program.plan.steps)
     for slot, cells in tenants.items():
-        first, *others = sorted(cells, key=_bytes, reverse=True)
+        held = [x for cell in cells for x in inner.get(cell, [(cell, lines.get(cell))])]
+        (first, src), *others = sorted(held, key=lambda x: -_bytes(x[0]))
         name = f"scratch {program.names.get(first) or first.hint or 'memory'}: {first.aval}"
         turns = f", in turns with {len(others)} more" * bool(others)
-        found.append(_buffer(name + turns, slot.size * slot.dtype.itemsize, first.src))
+        found.append(_buffer(name + turns, slot.size * slot.dtype.itemsize, src))
     return _sorted(found)
+
+
+def _of_rounds(steps: Sequence[Step]) -> Iterator[tuple[Cell, list[tuple[Cell, Source | None]]]]:
+    """Of scratch memory that the rounds of loops use: what they hold in it, with its line, or that
+    of the loop."""
+    for step in walk(steps):
+        if isinstance(step, Recurrence) and step.allocation is not None:
+            inner, lines = dict(_of_rounds(step.plan.steps)), _lines(step.plan.steps)
+            for slot, cell in zip(step.allocation.slots, step.scratch, strict=True):
+                homes = step.allocation.homes.items()
+                cells = [x for x, home in homes if home.memory is slot]
+                held = [y for x in cells for y in inner.get(x, [(x, lines.get(x))])]
+                yield cell, [(x, src or step.src) for x, src in held] or [(cell, step.src)]
+
+
+def _lines(steps: Sequence[Step]) -> dict[Cell, Source]:
+    """The lines of cells: their own, or those that write them first, or else that read them."""
+    found: dict[Cell, Source] = {}
+    uses = [(cell.root, writes, x.src) for x in walk(steps) for cell, _, writes in x.accesses()]
+    for cell, _, src in sorted(uses, key=lambda use: not use[1]):
+        if (known := cell.src or src) is not None:
+            found.setdefault(cell, known)
+    return found
 
 
 def _constants(tape: Tape) -> list[Buffer]:

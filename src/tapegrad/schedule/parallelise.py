@@ -61,6 +61,7 @@ CALLS = "calls"  # ... calls of libraries, the place of the largest element so f
 PLACES = "places"  # ... writing to places that others use
 GOES_ON = "goes on"  # ... reading what a round before has folded
 ADDS = "adds"  # ... folding into places that the values of an index array say
+OF_CHUNKS = "found"  # the name of what chunks have folded, each for itself
 
 Homes = Mapping[Cell, Collection[int]]  # the top-level steps that use a cell
 Use = tuple[Along | None, bool, Step]  # the index of a use, whether it writes, and the step
@@ -241,7 +242,7 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
         moves[cell] = Cell(shape, cell.dtype, hint=cell.hint, stored=True)
     for cell, combine in folded.items():
         shape = _apart(chunks, cell, cell in whole)
-        parts = Cell(shape, cell.dtype, hint="found", src=cell.src, stored=True)
+        parts = Cell(shape, cell.dtype, hint=OF_CHUNKS, src=cell.src, stored=True)
         neutral = Read(None, (), Literal(cell.dtype.type(combine.identity(cell.dtype))))
         if cell.left:
             moves[cell] = parts
@@ -346,7 +347,7 @@ def _cut_product(step: Gemm) -> Parts | None:
     if axis != TERMS:
         return Parts(Loop(chunk, (replace(step, share=share),), parallel=True), (), [])
     out = step.out.cell
-    parts = Cell((chunk.extent, *sides), out.dtype, hint="found", src=out.src, stored=True)
+    parts = Cell((chunk.extent, *sides), out.dtype, hint=OF_CHUNKS, src=out.src, stored=True)
     product = replace(step, out=Panel.of(parts, here), adds=False, share=share)
     zero = Read(None, (), Literal(out.dtype.type(0)))
 
