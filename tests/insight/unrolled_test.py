@@ -125,6 +125,25 @@ def other_numbers_of_rounds(x):
     return s
 
 
+WEIGHTS = [np.eye(4) * k for k in range(1, 6)]
+
+
+def in_a_list(x):
+    h = x[:4]
+    for k in tapegrad.range(5):
+        h = np.tanh(WEIGHTS[k] @ h)
+    return np.sum(h)
+
+
+def more_than_arrays(x):
+    s, seen = 0.0, {}
+    for k in tapegrad.range(5):
+        s = s + x[k]
+        seen[k * k] = s
+        print(end="")
+    return s
+
+
 SHORT = "In tapegrad.range(...) it is a loop of the tape, however short it is"
 
 
@@ -172,6 +191,19 @@ SHORT = "In tapegrad.range(...) it is a loop of the tape, however short it is"
             "`for _ in [0] * ((k * k) % 7):`",
             ["another number of rounds each time, of 0 to 4"],
         ),
+        (
+            in_a_list,
+            "`for k in tapegrad.range(5):`",
+            [
+                "An integer used as an index",
+                "`h = np.tanh(WEIGHTS[k] @ h)` isn't the same in all rounds. Arrays take a traced",
+            ],
+        ),
+        (
+            more_than_arrays,
+            "`for k in tapegrad.range(5):`",
+            ["One round doesn't stand for all: a round does more than to set variables"],
+        ),
     ],
 )
 def test_why_a_loop_is_unrolled(f, line, why):
@@ -196,7 +228,13 @@ def test_the_advice_helps():
             print(end="")
         return np.sum(x)
 
-    for f in (ranged, chosen):
+    def in_an_array(x):
+        h, weights = x[:4], np.array(WEIGHTS)
+        for k in tapegrad.range(5):
+            h = np.tanh(weights[k] @ h)
+        return np.sum(h)
+
+    for f in (ranged, chosen, in_an_array):
         (said,) = explain(f, X).loops
         assert "is a loop of the tape" in said
 

@@ -30,18 +30,19 @@ from tapegrad.optimize.repetition import (
 from tapegrad.primitives.kinds import Library, Routine
 
 SHORT = "In tapegrad.range(...) it is a loop of the tape, however short it is"
+SCAN = "tapegrad.scan is a loop without a search"
 Key = tuple[Source | None, str]
 
 
 class Begun(NamedTuple):
     """A loop of the program as its trace has met it: its function, the `least` and the `most`
-    rounds, 0 if that isn't known; whether it was `tried` to trace one round for all; and the
-    `first` call since it began."""
+    rounds, 0 if that isn't known; why one round doesn't stand for all, if that was `tried`, in
+    words, or what a guard is of and its line; and the `first` call since it began."""
 
     function: str
     least: int = 0
     most: int = 0
-    tried: bool = False
+    tried: str | tuple[str, Source | None] | None = None
     first: Key | None = None
 
     @property
@@ -77,9 +78,21 @@ def unrolled(
             "largest number each time, masked, makes it a loop",
         )
     few, found = _few(tape, made), _difference(tape, made, fix_of)
-    if few and not (begun.tried and found):
+    if few and begun.tried is None:
         return Unrolled(len(starts), few if found or not begun.rounds else f"{few}. {SHORT}")
-    return Unrolled(len(starts), found or _not_found(tape))
+    why = found or ("" if few else _gave_up(tape)) or _tried(begun, fix_of)
+    return Unrolled(len(starts), why)
+
+
+def _tried(begun: Begun, fix_of: Callable[[str], str]) -> str:
+    """Why one round doesn't stand for all, as far as that is known."""
+    if begun.tried is None:
+        return f"No equal rounds were found among its calls on the tape. {SCAN}"
+    if isinstance(begun.tried, str):
+        return f"One round doesn't stand for all: {begun.tried}. {SCAN}"
+    what, src = begun.tried
+    where = f" at {src.quoted}" if src is not None else ""
+    return f"{what[:1].upper()}{what[1:]}{where} isn't the same in all rounds. {fix_of(what)}"
 
 
 def _starts(tape: Tape, places: Sequence[int], begun: Begun) -> list[int]:
@@ -240,15 +253,9 @@ def _unequal(
             )
 
 
-def _not_found(tape: Tape) -> str:
-    """Why equal rounds weren't found."""
+def _gave_up(tape: Tape) -> str:
+    """That equal rounds weren't found for lack of time; empty if that isn't so."""
     search = Repetition(tape, {})
-    if any(True for _ in search.runs()) or search.budget.left <= 0:
-        return (
-            "The search for equal rounds, which may take some 50 us for each call of the tape, "
-            "gave up. tapegrad.scan is a loop without a search"
-        )
-    return (
-        "No equal rounds were found among its calls on the tape. tapegrad.scan is a loop without a "
-        "search"
-    )
+    if not any(True for _ in search.runs()) and search.budget.left > 0:
+        return ""
+    return "The search for equal rounds, which may take some 50 us for each call, gave up. " + SCAN

@@ -35,6 +35,9 @@ _NO_PLACE = 0x80 | 15 << 3  # an entry without a line in a code's line table
 
 
 RETURNED = -1
+# Why a loop is unrolled
+MORE = "a round does more than to set variables and to write to arrays"
+LEFT = "an error that is handled behind it may end it"
 MOST_EXITS = 8  # tests tried as the exit of one loop; after that the loop is unrolled
 
 
@@ -95,7 +98,9 @@ class Sides:
     both: set[int] = field(default_factory=set)  # tests with both outcomes in one run
     apart: set[int] = field(default_factory=set)  # tests whose sides aren't merged
     unmixed: set[int] = field(default_factory=set)  # tests that make no union of number types
-    unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are unrolled
+    unrolled: set[int] = field(default_factory=set)  # `for` statements whose rounds are unrolled,
+    # and why: in words, or what a guard is of that fails in some round, and its line
+    reasons: dict[int, str | tuple[str, Any]] = field(default_factory=dict)
     # `(statement, around, most)`: the `for` statement is unrolled if the loop around it makes at
     # most `most` rounds; and each loop's last trip count.
     short: set[tuple[int, int, int]] = field(default_factory=set)
@@ -119,6 +124,12 @@ class Sides:
 
     def __post_init__(self) -> None:
         self.exits = Exits(self.flow)
+
+    def note_reason(self, places: Sequence[int], why: str | BaseException) -> None:
+        """Note why statements are unrolled."""
+        guard = getattr(why, "guard", None)
+        reason = str(why) if guard is None else (guard.what, guard.src)
+        self.reasons.update(dict.fromkeys(places, reason))
 
     def is_short(self, place: int) -> bool:
         """Whether a `for` statement is unrolled because it, or a loop around it, is as short as

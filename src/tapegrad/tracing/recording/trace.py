@@ -220,7 +220,7 @@ class Trace:
         self.reconsidered = False
         self.renounced: Retrace | None = None  # the error that gave it up
         self.counted: list[Any] = []  # plain loops of which one round was traced for all
-        self.begun: dict[Source, tuple[int, int, bool, int]] = {}  # see `statements.iterables`
+        self.begun: dict[Source, tuple[int, int, Any, int]] = {}  # see `statements.iterables`
         self.failed: dict[Any, int] = {}  # how often a side couldn't be merged with the other
         # The arrays that may be written to; all if None: see `tracing.branches.merging`.
         self.writable: Callable[[Proxy], bool] | None = None

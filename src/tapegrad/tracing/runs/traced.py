@@ -55,9 +55,9 @@ class Traced:
     keeping: StoredValues | None = None
     seconds: float = 0.0  # the time to compute its values
     made: tuple[Source | None, ...] = ()  # the lines where captured arrays were made, if known
-    # By the line of a `for` statement: the least and the largest number of its entries, whether one
-    # round was traced for all before, and the first call in it
-    begun: Mapping[Source, tuple[int, int, bool, Any]] = field(default_factory=dict)
+    # By the line of a `for` statement: the least and the largest number of its entries, why one
+    # round didn't stand for all, if that was tried, and the first call in it
+    begun: Mapping[Source, tuple[int, int, Any, Any]] = field(default_factory=dict)
     halves: Sequence[np.dtype | None] = ()  # the first outputs' dtypes outside, if half precision
 
     @property

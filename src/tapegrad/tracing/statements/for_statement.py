@@ -28,7 +28,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.observer import unobserved
-from tapegrad.observe.program.joins import Sides, begins_loop, sides_of
+from tapegrad.observe.program.joins import LEFT, Sides, begins_loop, sides_of
 from tapegrad.observe.program.source import user_source
 from tapegrad.primitives.loops import MIN_ROUNDS
 from tapegrad.tracing.loops.entries import Items, Numbers
@@ -169,7 +169,7 @@ def _loop(
                     notes = rounds.branches(error, done)
                     if notes != []:
                         notes = notes or drawing.others()
-                        raise retrace_with(notes or each_round(sides, place)) from error
+                        raise retrace_with(notes or each_round(sides, place, why=error)) from error
                     guard = getattr(error, "guard", None)
                     is_empty = guard is not None and guard.what == ENTRIES
                 if not rounds.changes_nothing():
@@ -198,7 +198,7 @@ def _loop(
         lent.give_back()
     except GeneratorExit:
         if trace.alive and trace.renounced is None and trace.unfinished is None:
-            renounce(each_round(sides, place))
+            renounce(each_round(sides, place, why=LEFT))
         raise
     finally:
         growing.end()
@@ -214,7 +214,7 @@ def _note_handler(frame: FrameType, place: int, sides: Sides) -> list[Any]:
         return []
 
     def left() -> None:
-        raise retrace_with(each_round(sides, place))
+        raise retrace_with(each_round(sides, place, why=LEFT))
 
     a.leaving.append((sides.flow.handlers.get(place, (-1,))[0], left))
     return a.leaving

@@ -22,7 +22,7 @@ from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import known_from, unused
 from tapegrad.ir.tape import Aval, Guard, Literal, Source, Tape
 from tapegrad.observe.activations.retracing import Retrace
-from tapegrad.observe.program.joins import Sides
+from tapegrad.observe.program.joins import MORE, Sides
 from tapegrad.observe.program.liveness import flow_of
 from tapegrad.observe.queries import changes, effects_in, streams
 from tapegrad.primitives.kinds import Library, Routine
@@ -32,12 +32,7 @@ from tapegrad.tracing.loops.failed_guards import recorded
 from tapegrad.tracing.loops.rounds import FIRST, Inputs, Leaf, Round, Rounds, Steps, as_weak, typed
 from tapegrad.tracing.loops.stacking import empty_stacks, with_stacks
 from tapegrad.tracing.operators.integer_bounds import may_vary
-from tapegrad.tracing.recording.trace import (
-    Trace,
-    current_trace,
-    innermost,
-    traces_under_way,
-)
+from tapegrad.tracing.recording.trace import Trace, current_trace, innermost, traces_under_way
 from tapegrad.tracing.statements.first_rounds import Earlier
 from tapegrad.tracing.statements.growing_lists import Growing, Grown
 from tapegrad.tracing.statements.round_draws import Drawing
@@ -95,13 +90,16 @@ def renounce(notes: Sequence[tuple[Any, int]]) -> None:
     retrace_with(notes)
 
 
-def each_round(sides: Sides, place: int, count: int = 0) -> list[tuple[Any, Any]]:
+def each_round(
+    sides: Sides, place: int, count: int = 0, why: str | BaseException = MORE
+) -> list[tuple[Any, Any]]:
     """The notes that each round is traced, also of inner loops, which may be found again later.
-    With a `count`, this applies to loops of at most so many rounds."""
+    With a `count`, this applies to loops of at most so many rounds. `explain` says `why`."""
     flow = sides.flow
     inner = [o for o in flow.body(place) if flow.at[o].opname == "FOR_ITER"]
     if count:
         return [(sides.short, (each, place, count)) for each in (place, *inner)]
+    sides.note_reason([place, *inner], why)
     return [(sides.unrolled, each) for each in (place, *inner)]
 
 

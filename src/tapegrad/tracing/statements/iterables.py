@@ -49,7 +49,7 @@ def _plain(a: Activation) -> TracedIterable | IterableWithExit | None:
     sides, place, function = _statement(a)
     if place is None:
         return None
-    _note_length(a, tried=place in sides.unrolled)
+    _note_length(a, sides.reasons.get(place) if place in sides.unrolled else None)
     if place in sides.unrolled:
         return None
     leaves = not sides.flow.body(place)
@@ -73,9 +73,9 @@ def _plain(a: Activation) -> TracedIterable | IterableWithExit | None:
     return _once(sides, place, items, count, short)
 
 
-def _note_length(a: Activation, tried: bool) -> None:
+def _note_length(a: Activation, why: Any) -> None:
     """Note for `explain`, by a statement's line: the least and the largest number of its entries,
-    whether one round was `tried` to stand for all, and how many calls are recorded before it."""
+    `why` one round doesn't stand for all, if that was tried, and how many calls come before it."""
     x, code = a.top(), a.frame.f_code
     kind: Any = type(x)
     is_array = kind in (np.ndarray, ArrayTracer) and x.ndim > 0
@@ -84,7 +84,7 @@ def _note_length(a: Activation, tried: bool) -> None:
         at = -1 if inner else len(outer.builder.calls)
         place, n = source_of(code, a.frame.f_lineno), x.shape[0] if is_array else len(x)
         least, most, *_ = outer.begun.get(place, (n, n))
-        outer.begun[place] = min(least, n), max(most, n), tried, at
+        outer.begun[place] = min(least, n), max(most, n), why, at
 
 
 def _entries_of(x: Any, holders: int) -> tuple[Items | None, Count | None]:

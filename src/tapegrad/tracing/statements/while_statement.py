@@ -311,7 +311,7 @@ class WhileStatement:
                         trace.raised = raised
                         notes = rounds.branches(error, done)
                         if notes != []:
-                            notes = notes or each_round(self.sides, place)
+                            notes = notes or each_round(self.sides, place, why=error)
                             raise retrace_with(notes) from error
                     if not rounds.changes_nothing():
                         raise retrace_with(each_round(self.sides, place))
@@ -330,7 +330,7 @@ class WhileStatement:
                 trace_numbers(frame, place, before, rounds.found[-1], trace)
             raise retrace_with(each_round(self.sides, place))
         except TapegradError as error:
-            raise retrace_with(each_round(self.sides, place)) from error
+            raise retrace_with(each_round(self.sides, place, why=error)) from error
         finally:
             growing.end()
 
