@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from operator import itemgetter
@@ -83,11 +83,12 @@ def explanation(
     tape: Tape,
     history: Iterable[Event],
     is_played: bool,
-    begun: Sequence[Source],
+    begun: Mapping[Source, Source | None],
     why: Why,
 ) -> Explanation:
     """That of a call which a tape answered. `history` is what has happened to the function. `begun`
-    are lines of loops that its trace has met, and `why` says why one isn't a loop of the tape."""
+    are lines of loops that its trace has met, with those of the first calls in them, and `why` says
+    why one isn't a loop of the tape."""
     from tapegrad.pipeline import at_its_best, schedule
 
     steps: Sequence[Step] = ()
