@@ -379,6 +379,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     from tapegrad.schedule.lengths import lengths, open_lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
+    from tapegrad.schedule.rounds import share_rounds
     from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.split import split
@@ -406,8 +407,8 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
         tiled,  # after shrinking: scalars between inner loops become rows
         apart,  # in nests too short for tiles, elementary functions get loops of their own
         shrink,
-        # Cut long loops into chunks, each a kernel, for several cores; merge short kernels.
-        *((shared_out, arrange) if target.threads else ()),
+        # Cut long loops, in rounds too, into chunks for several cores; merge short kernels.
+        *((share_rounds, shared_out, arrange) if target.threads else ()),
         gather_fills,  # one loop fills several small arrays
         # Kernels that would take too long to compile are cut; scalars between them are in memory.
         *((cut, store_shared) if target.cuts else ()),
@@ -430,9 +431,8 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
     if prices and scratch_of(plan) > MUCH * most and (less := sink(tape)) is not tape:
         start = lowered(less, most / 64, prices[-1])
         other = run_passes(start, passes)
-        if scratch_of(other) < 0.75 * scratch_of(
-            plan
-        ):  # recomputing rounds takes longer: it must pay
+        # Recomputing rounds takes longer: it must pay.
+        if scratch_of(other) < 0.75 * scratch_of(plan):
             return Looped(less, start, passes, other)
     return Looped(tape, first, passes, plan)
 

@@ -16,7 +16,7 @@ from tests.primitives.samples import all_samples
 
 from tapegrad.backends.cpu import support
 from tapegrad.backends.cpu.machine_code import kernel_function
-from tapegrad.backends.cpu.support import compiling, entry, translation
+from tapegrad.backends.cpu.support import compiling, entry, functions, translation
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule
@@ -193,7 +193,8 @@ PARAMETERS = {
 @pytest.fixture(params=[translation.SMALL_LOOP, 0], ids=["in place", "functions"])
 def small(request, monkeypatch):
     """From how many rounds on loops are functions."""
-    monkeypatch.setattr(translation, "SMALL_LOOP", request.param)
+    for module in (translation, functions):
+        monkeypatch.setattr(module, "SMALL_LOOP", request.param)
 
 
 @pytest.mark.every(14)
@@ -343,11 +344,12 @@ LOOPS = {  # and how many functions they are
 def test_loops_as_functions(what, monkeypatch):
     count, text = LOOPS[what]
     made = []
-    monkeypatch.setattr(translation, "SMALL_LOOP", 0)
+    for module in (translation, functions):
+        monkeypatch.setattr(module, "SMALL_LOOP", 0)
     monkeypatch.setattr(
-        translation,
+        functions,
         "_function_of",
-        lambda *args, of=translation._function_of: made.append(of(*args)) or made[-1],
+        lambda *args, of=functions._function_of: made.append(of(*args)) or made[-1],
     )
     body = textwrap.indent(textwrap.dedent(text).strip(), "    ")
     parameters = [("array", (16, 4), REAL), ("array", (16, 4), REAL), ("scalar", (), REAL)]

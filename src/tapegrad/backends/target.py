@@ -104,7 +104,7 @@ class Machine(Target, ABC):
 
     @abstractmethod
     def functions(self, executable: Executable) -> dict[str, Any]:
-        """The functions that a driver's lines call: its kernels, `empty` and `parallel`."""
+        """The functions that a driver's lines call: its kernels, `empty`, and those of threads."""
 
     @property
     @abstractmethod

@@ -20,8 +20,8 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.values import same_bits
 from tapegrad.errors import InternalError
 from tapegrad.ir.cells import Cell
-from tapegrad.ir.plan import Plan, count_accesses
-from tapegrad.ir.steps import CheckGuard
+from tapegrad.ir.plan import Plan, Recurrence, count_accesses
+from tapegrad.ir.steps import CheckGuard, Step
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
 from tapegrad.primitives.kinds import Library
 
@@ -48,12 +48,22 @@ def hold(program: Program, tape: Tape, first: Plan, passes: Passes) -> None:
     plan, allocation = program.plan, program.allocation
     verify_allocation(plan, allocation, (), "assign")
     verify_allocation(plan, allocation, program.nested, "emit")
+    for step in plan.steps:
+        _hold_rounds(step)
     if count_accesses(plan) > MAX_ACCESSES:
         return
     for values, played in drawn(tape):
         against = partial(differs, tape, values, played)
         if against(plan, allocation, program.nested):
             _name_the_pass(program, tape, against, first, passes)
+
+
+def _hold_rounds(step: Step) -> None:
+    """Verify the memory of a loop's rounds."""
+    if isinstance(step, Recurrence):
+        verify_allocation(step.plan, step.allocation, (), "assign")
+        for inner in step.plan.steps:
+            _hold_rounds(inner)
 
 
 def _name_the_pass(

@@ -93,7 +93,6 @@ class _Machine:
     call: Callable[..., Any]
     env: dict[Index, int] = field(default_factory=dict)
     memories: dict[Slot | Cell, Memory] = field(default_factory=dict)
-    registers: list[Memory] = field(default_factory=list)
     numbers: dict[Cell, int] = field(default_factory=dict)  # number of each cell's first element
     elements: int = 0
     waiting: dict[Cell, Callable[[], Any]] = field(default_factory=dict)
@@ -108,8 +107,9 @@ class _Machine:
             memory.owners[:] = range(number, number + len(flat))
         try:
             for segment in segments(self.plan.steps):
-                if self.allocation is not None:
-                    self.forget_registers()
+                if self.allocation is not None and not self.plan.among:
+                    self.waiting.clear()
+                    self.forget_registers(self.memories)
                 steps = [segment] if isinstance(segment, PythonCall) else segment
                 for step in steps:
                     self.action(step)()
@@ -124,10 +124,10 @@ class _Machine:
                 self.fail("a result isn't written whole", None, cell)
         return np.array(memory.values, cell.dtype).reshape(cell.outer)
 
-    def forget_registers(self) -> None:
-        self.waiting.clear()
-        for register in self.registers:
-            register.forget()
+    def forget_registers(self, among: Iterable[Any]) -> None:
+        for cell in among:
+            if isinstance(cell, Cell) and cell.in_register and cell in self.memories:
+                self.memories[cell].forget()
 
     # ---- memory
 
@@ -138,9 +138,7 @@ class _Machine:
         if home.memory not in self.memories:
             where = home.memory
             size = where.size if isinstance(where, Slot) else extent(where)
-            memory = self.memories[where] = Memory.of(size)
-            if isinstance(where, Cell) and where.in_register:
-                self.registers.append(memory)
+            self.memories[where] = Memory.of(size)
         if root not in self.numbers:
             self.numbers[root] = self.elements
             self.elements += math.prod(root.shape)
@@ -330,13 +328,15 @@ class _Machine:
                 return range(first, min(first + loop.step, index.extent))
             return range(0, index.extent if limit is None else limit(), loop.step)
 
+        inside = {cell.root for cell, _, writes in loop.accesses() if writes}
+
         def run() -> None:
-            # Chunks are independent, so running them in reverse must give the same results.
+            # Chunks are independent, so running them in reverse must give the same results. In a
+            # round they know the registers that they don't write.
             order = reversed(list(steps())) if loop.parallel else steps()
             for value in order:
                 if loop.parallel:
-                    for register in self.registers:
-                        register.forget()
+                    self.forget_registers(inside if self.plan.among else self.memories)
                 env[index] = value
                 for act in body:
                     act()

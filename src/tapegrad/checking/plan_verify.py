@@ -38,6 +38,8 @@ def verify_plan(plan: Plan, after: str = "") -> Plan:
     - chunks that may run at the same time don't write to memory that others access;
     - top-level steps stand at the top level, and each status has a meaning.
     """
+    if plan.among and any(isinstance(step, PythonCall) for step in plan.steps):
+        return plan  # of a loop that NumPy plays: the plan is dropped
     check = _Check(plan, after)
     for cell in (*plan.inputs, *plan.outputs):
         check.cell(cell, None)
@@ -301,7 +303,7 @@ def verify_allocation(
     for access in _accesses(plan.steps, frozenset(nested)):
         steps.setdefault(access.position, []).append(access)
     _check_registers(plan, steps, after)
-    lives = _lives(plan, steps)
+    lives = _lives(plan, steps, allocation)
     for cell in lives:
         _check_home(plan, allocation, cell, after)
     spans = {cell: span(cell, None, allocation) for cell in lives}
@@ -323,20 +325,26 @@ def verify_allocation(
         others.append(cell)
 
 
-def _lives(plan: Plan, steps: Mapping[int, Sequence[Access]]) -> dict[Cell, tuple[int, int]]:
-    """The first and last top-level step of each temporary in memory. Results live to the end."""
+def _lives(
+    plan: Plan, steps: Mapping[int, Sequence[Access]], allocation: Allocation
+) -> dict[Cell, tuple[int, int]]:
+    """The first and last top-level step of each temporary in memory. Results live to the end, and
+    the inputs of a round, over which others may be written, from its start."""
+    over = {home.memory for home in allocation.homes.values()}
     found: dict[Cell, tuple[int, int]] = {}
     for position, accesses in steps.items():
         for access in accesses:
             root = access.cell.root
-            if root.role != "input" and not root.in_register:
-                first, _ = found.get(root, (position, position))
+            if (root.role != "input" or root in over) and not root.in_register:
+                first, _ = found.get(root, (-1 if root.role == "input" else position, position))
                 found[root] = first, len(plan.steps) if root.role == "output" else position
     return found
 
 
 def _check_registers(plan: Plan, steps: Mapping[int, Sequence[Access]], after: str) -> None:
-    """Check that no register is used by two kernels."""
+    """Check that no register is used by two kernels. A round is in one."""
+    if plan.among:
+        return
     numbers = [
         number
         for number, segment in enumerate(segments(plan.steps))
@@ -355,12 +363,14 @@ def _check_registers(plan: Plan, steps: Mapping[int, Sequence[Access]], after: s
 
 def _check_home(plan: Plan, allocation: Allocation, cell: Cell, after: str) -> None:
     home = allocation.homes.get(cell)
-    if (home is None) != (cell.role in ("output", "state")):
+    is_result = cell.role == "output"
+    over = home is not None and is_result and bool(plan.among) and home.memory in plan.inputs
+    if (home is None) != (is_result or cell.role in ("input", "state")) and not over:
         raise malformed(plan, "temporaries, and nothing else, have a home", after, cell)
     if home is None:
         return
     memory = home.memory
-    if isinstance(memory, Cell) and (memory not in plan.outputs):
+    if isinstance(memory, Cell) and memory not in plan.outputs and not over:
         raise malformed(plan, "it lives in what isn't a result", after, cell)
     if isinstance(memory, Slot) and memory not in allocation.slots:
         raise malformed(plan, "it lives in scratch memory that isn't there", after, cell)

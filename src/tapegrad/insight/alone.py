@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tapegrad.core.values import Source
 from tapegrad.ir.affine import Index
 from tapegrad.ir.cells import Cell
-from tapegrad.ir.plan import Recurrence, leaves
+from tapegrad.ir.plan import Recurrence, is_parallel, leaves, most_chunks
 from tapegrad.ir.steps import ArgUpdate, Gemm, Loop, Routine, Step
 from tapegrad.schedule.cost import each, moved, work_once
 from tapegrad.schedule.parallelise import (
@@ -29,6 +29,7 @@ from tapegrad.schedule.parallelise import (
     grains_of,
     roles,
 )
+from tapegrad.schedule.rounds import FINER
 
 LITTLE, LIBRARY, ROUNDS, BEST = "little", "library", "rounds", "best"
 SHORT, NARROW, ROOM, TOTALS = "short", "narrow", "room", "totals"
@@ -62,7 +63,7 @@ SAID = {
         "Its threads, if it has some, are its own",
     ),
     ROUNDS: (
-        "the rounds of a loop go on from each other",
+        "the rounds of a loop go on from each other, and no loop in one is long enough",
         "Cores share a sum, or one call of NumPy for all rounds, where that says the same",
     ),
     GOES_ON: (
@@ -106,22 +107,28 @@ WORDS = {"prod": "product", "max": "maximum", "min": "minimum", "argmax": "max",
 
 
 def causes(steps: Sequence[Step], homes: Homes) -> list[Cause]:
-    """Why one core runs a kernel, each cause once, that of the most work first. `homes` are the
-    numbers of the plan's steps that use a cell."""
+    """Why one core runs a kernel, or a part of one whose other parts cores share; each cause once,
+    that of the most work first. `homes` are the numbers of the plan's steps that use a cell."""
     works = {id(step): work_of(step) for step in steps}
-    found = []
-    for step in sorted(steps, key=lambda x: -works[id(x)]):
-        found += [
-            Cause(LIBRARY, x.src, x.primitive.name) for x in leaves(step) if isinstance(x, Routine)
-        ]
-        if _grains(step) >= 2:
-            found += _of_step(step, homes)
-    if not found:
+    found = _of_steps(steps, homes)
+    if not found and not any(map(most_chunks, steps)):
         little = math.fsum(works.values()) < 2 * GRAIN
         most = max(steps, key=lambda x: works[id(x)]) if steps else None
         at = None if little or most is None else _source(leaves(most))
         found.append(Cause(LITTLE if little else SHORT, at))
     return list(dict.fromkeys(found))
+
+
+def _of_steps(steps: Sequence[Step], homes: Homes, finer: int = 1) -> list[Cause]:
+    """Why one core runs steps, or those in a round, of which chunks may be `finer`."""
+    found = []
+    for step in sorted(steps, key=lambda x: -work_of(x)):
+        found += [
+            Cause(LIBRARY, x.src, x.primitive.name) for x in leaves(step) if isinstance(x, Routine)
+        ]
+        if _grains(step) * finer >= 2 and not is_parallel(step):
+            found += _of_step(step, homes, finer)
+    return found
 
 
 def work_of(step: Step) -> float:
@@ -134,10 +141,12 @@ def _grains(step: Step) -> float:
     return grains_of(step) if isinstance(step, (Loop, Gemm)) else work_of(step) / GRAIN
 
 
-def _of_step(step: Step, homes: Homes) -> list[Cause]:
+def _of_step(step: Step, homes: Homes, finer: int) -> list[Cause]:
     """Those of a step that is long enough to be shared."""
     if isinstance(step, Recurrence):
-        return [Cause(ROUNDS, step.src)]
+        of_round = step.plan.steps
+        found = _of_steps(of_round, homes_of(of_round), FINER)
+        return found if found or most_chunks(step) else [Cause(ROUNDS, step.src)]
     if isinstance(step, Gemm):
         return [Cause(NARROW, step.src)]
     if not isinstance(step, Loop):
@@ -155,7 +164,7 @@ def _of_step(step: Step, homes: Homes) -> list[Cause]:
         elif isinstance(at, ArgUpdate):
             found.append(Cause(BEST, at.src, "argmax" if at.better[0] == ">" else "argmin"))
     if not found and not any(isinstance(x, Routine) for x in inside):
-        parts = cut_alone(step, homes, math.inf)
+        parts = cut_alone(step, homes, math.inf, finer)
         needs_room = parts is not None and any(cell.shape[1:] for cell in parts.own)
         found.append(Cause(ROOM if needs_room else SHORT, _source(inside)))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from operator import itemgetter
@@ -18,7 +18,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.insight.alone import LITTLE, Cause, causes, homes_of, work_of
 from tapegrad.insight.copies import copies
 from tapegrad.insight.loop_report import Why, repetitions, segment_of
-from tapegrad.ir.plan import Recurrence, leaves, segments
+from tapegrad.ir.plan import Recurrence, is_parallel, leaves, most_chunks, segments
 from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
 from tapegrad.ir.tape import Tape, Var
@@ -83,12 +83,11 @@ def explanation(
     tape: Tape,
     history: Iterable[Event],
     is_played: bool,
-    begun: Mapping[Source, Source | None],
+    begun: Sequence[Source],
     why: Why,
 ) -> Explanation:
     """That of a call which a tape answered. `history` is what has happened to the function. `begun`
-    are lines of loops that its trace has met, with those of the first calls in them, and `why` says
-    why one isn't a loop of the tape."""
+    are lines of loops that its trace has met, and `why` says why one isn't a loop of the tape."""
     from tapegrad.pipeline import at_its_best, schedule
 
     steps: Sequence[Step] = ()
@@ -143,13 +142,16 @@ def _kernels(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
     total = math.fsum(works)
     for number, segment in enumerate(kernels, 1):
         inside = [leaf for step in segment for leaf in leaves(step)]
-        threads = "shared by the cores"
-        if not any(getattr(x, "parallel", False) for x in segment):
-            own = causes(segment, homes)
+        own = [] if any(map(is_parallel, segment)) else causes(segment, homes)
+        for cause in own:
+            if cause.kind != LITTLE:
+                why.setdefault(cause, []).append(number)
+        if any(map(is_parallel, segment)):
+            threads = "shared by the cores"
+        elif any(map(most_chunks, segment)):
+            threads = "shared by the cores in each round"
+        else:
             threads = f"by one core, as {_and(dict.fromkeys(map(str, own)))}"
-            for cause in own:
-                if cause.kind != LITTLE:
-                    why.setdefault(cause, []).append(number)
         loops = [x for x in segment if isinstance(x, (Loop, Recurrence)) and not _multiplies(x)]
         products = [x for x in inside if isinstance(x, Gemm)]
         routines = [x for x in inside if isinstance(x, Routine)]

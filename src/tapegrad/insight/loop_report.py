@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -40,10 +40,9 @@ class Repetition(NamedTuple):
         return f"{head} was unrolled: the tape has its lines {self.rounds} times. {self.why}"
 
 
-def repetitions(tape: Tape, begun: Mapping[Source, Source | None], why: Why) -> list[Repetition]:
-    """The loops of the program whose lines are on the tape, or that the trace has `begun`, by their
-    lines with those of the first calls in them; in the order of their lines."""
-    calling = {x: head for head, x in begun.items() if x and x.function != head.function}
+def repetitions(tape: Tape, begun: Sequence[Source], why: Why) -> list[Repetition]:
+    """The loops of the program whose lines are on the tape, or that the trace has `begun`, in the
+    order of their lines."""
     found: dict[tuple[str, int], Repetition] = {}
     in_parts: Counter[Source] = Counter()  # the rounds of loops that are cut for their derivatives
     lines: dict[Source, None] = {}
@@ -57,7 +56,7 @@ def repetitions(tape: Tape, begun: Mapping[Source, Source | None], why: Why) -> 
             rounds = int(loop.most)
             if not call.is_cotangent and (segment_of(call) or in_parts[call.src]):
                 rounds = in_parts[call.src] = in_parts[call.src] + rounds * (segment_of(call) or 1)
-            src = calling.get(call.src) or _head(call.src)
+            src = _head(call.src)
             if not call.is_cotangent or not in_parts[call.src]:
                 known = found.get((src.file, src.line))
                 if known is None or not call.is_cotangent:

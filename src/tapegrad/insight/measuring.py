@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.values import Source
-from tapegrad.ir.plan import Recurrence, is_parallel, leaves, segments
+from tapegrad.ir.plan import Recurrence, leaves, most_chunks, segments
 from tapegrad.ir.steps import Gemm, PythonCall, Routine, Step
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.schedule.cost import PRODUCT, each, moved, work_once
@@ -182,8 +182,8 @@ def of_ticks(timed: Timed, alone: Timed | None, threads: int, known: Known) -> l
         else:
             name = f"kernel {next(kernels)}{_routines(segment)}"
         many, waiting = 1, 0.0
-        if len(inside) == 1 and is_parallel(inside[0]):
-            many = min(threads, inside[0].index.extent)  # type: ignore[attr-defined]
+        if (chunks := max(map(most_chunks, inside), default=0)) > 1:
+            many = min(threads, chunks)
         if many > 1 and alone is not None and seconds:
             busy = alone.ticks[k + 1] - alone.ticks[k] - cost
             waiting = max(0.0, 1 - busy / (many * seconds))

@@ -200,8 +200,7 @@ class Watch:
             for guard in guards.get(x, ()):
                 if not same_bits(value_of(x), guard.expected):
                     raise Broken(guard)
-                if guard.expected.dtype.kind == "b":  # not how many elements a mask selects
-                    self._decides(x, others, guard.src)
+                self._decides(x, others, guard.src)
 
         literals: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for known in (*literals, *tape.inputs):

@@ -233,6 +233,14 @@ def is_parallel(step: Step) -> bool:
     return isinstance(step, Loop) and step.parallel
 
 
+def most_chunks(step: Step) -> int:
+    """The most chunks of a loop that cores share: of the step, or in its rounds. 0 if there is
+    none."""
+    if isinstance(step, Recurrence):
+        return max(map(most_chunks, step.plan.steps), default=0)
+    return step.index.extent if isinstance(step, Loop) and step.parallel else 0
+
+
 def is_fill(step: Step) -> bool:
     """Whether the step only stores a literal."""
     return (

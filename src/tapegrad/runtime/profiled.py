@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.backends.host import HOST
 from tapegrad.backends.numpy.play import Script
+from tapegrad.backends.source.driver import POOLED
 from tapegrad.core.handlers import quiet
 from tapegrad.core.request import Request
 from tapegrad.insight.measuring import (
@@ -69,7 +70,7 @@ def _compiled(root: Any, variant: Variant, request: Request, known: Known) -> li
     def fastest() -> Timed:
         return min([timed() for _ in range(5)], key=lambda x: x.seconds)
 
-    found, threads = fastest(), HOST.threads_at_work if "parallel" in names else 1
+    found, threads = fastest(), HOST.threads_at_work if not names.keys().isdisjoint(POOLED) else 1
     alone = None
     if threads > 1:
         try:

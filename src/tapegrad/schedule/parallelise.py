@@ -67,19 +67,22 @@ Homes = Mapping[Cell, Collection[int]]  # the top-level steps that use a cell
 Use = tuple[Along | None, bool, Step]  # the index of a use, whether it writes, and the step
 
 
-def parallelise(plan: Plan, room: float = math.inf) -> Plan:
+def parallelise(
+    plan: Plan, room: float = math.inf, finer: int = 1, together: int = TOGETHER
+) -> Plan:
     """Cut the loops and products that are long enough and have independent rows. The private arrays
-    of a loop's chunks may take `room` bytes."""
-    known = [_facts(step) for step in plan.steps]
+    of a loop's chunks may take `room` bytes. Chunks may be `finer`, so many times as short. Up to
+    so many steps come `together` in one parallel loop."""
+    known = [_facts(step, finer) for step in plan.steps]
     homes: dict[Cell, set[int]] = {}
     for number, facts in enumerate(known):
         for cell in facts.cells:
             homes.setdefault(cell, set()).add(number)
-    alone = [cut_alone(step, homes, room) for step in plan.steps]
+    alone = [cut_alone(step, homes, room, finer) for step in plan.steps]
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
-        few = slice(position, position + TOGETHER)
+        few = slice(position, position + together)
         if any(facts.multiplies for facts in known[few]):
             found = _cut_together(plan.steps[few], known[few], alone[few], homes, room)
         else:
@@ -107,14 +110,14 @@ class Facts(NamedTuple):
     grains: float
 
 
-def _facts(step: Step) -> Facts:
+def _facts(step: Step, finer: int) -> Facts:
     uses = [(cell.root, writes) for cell, _, writes in step.accesses()]
     return Facts(
         {cell for cell, _ in uses},
         {cell for cell, writes in uses if writes},
         any(isinstance(s, Gemm) for s in leaves(step)),
         code_size(step),
-        grains_of(step) if isinstance(step, (Loop, Gemm)) else 0.0,
+        grains_of(step) * finer if isinstance(step, (Loop, Gemm)) else 0.0,
     )
 
 
@@ -138,12 +141,12 @@ class Group(NamedTuple):
     after: Sequence[Step] = ()
 
 
-def cut_alone(step: Step, homes: Homes, room: float) -> Parts | None:
+def cut_alone(step: Step, homes: Homes, room: float, finer: int = 1) -> Parts | None:
     if isinstance(step, Gemm):
-        return _cut_product(step)
+        return _cut_product(step, finer)
     if not isinstance(step, Loop):
         return None
-    size, chunks = _chunks(step)
+    size, chunks = _chunks(step, finer)
     while chunks > 1:
         found = _cut([step], [size], chunks, homes)
         if found is None or _held(found) <= room:
@@ -305,10 +308,10 @@ def _rows(step: Step) -> tuple[int, int]:
     return (step.index.extent, 1) if step.index.limit is None else (0, 1)
 
 
-def _chunks(loop: Loop) -> tuple[int, int]:
+def _chunks(loop: Loop, finer: int) -> tuple[int, int]:
     """The number of rows of a chunk, and the number of chunks. This is a power of two if that comes
     out even, so that 2, 4 and 8 cores get equal shares."""
-    grains = grains_of(loop)
+    grains = grains_of(loop) * finer
     if grains < 2:
         return 0, 0
     wanted = min(MAX_CHUNKS, 1 << round(math.log2(grains)))
@@ -319,7 +322,7 @@ def _chunks(loop: Loop) -> tuple[int, int]:
 # ---- products
 
 
-def _cut_product(step: Gemm) -> Parts | None:
+def _cut_product(step: Gemm, finer: int) -> Parts | None:
     """A product in chunks of its rows, its columns or its terms."""
     if step.sizes is not None or step.out.cell.alias is not None:
         return None
@@ -330,7 +333,7 @@ def _cut_product(step: Gemm) -> Parts | None:
     counts = [rows if sides[ROWS] >= sides[COLUMNS] else 0, columns, sums]
     if step.y.ways is not None:  # windows aren't cut: each chunk copies panels of all
         counts = [sides[ROWS] // LEAST_ROWS, 0, 0]
-    counts = [min(MAX_CHUNKS, int(grains_of(step)), count) for count in counts]
+    counts = [min(MAX_CHUNKS, int(grains_of(step) * finer), count) for count in counts]
     if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # whose sums would be cut
         counts[TERMS] = 0
     most = max(counts)

@@ -77,12 +77,13 @@ class Cpu(Machine):
 
     def functions(self, executable: Executable) -> dict[str, Any]:
         from tapegrad.backends.cpu.linking import linked
+        from tapegrad.backends.source.driver import POOLED
 
         found: dict[str, Any] = {"empty": np.empty}
-        if any("parallel(" in line for line in executable.driver.lines):
-            from tapegrad.backends.cpu.threads import parallel  # starts threads; few need it
+        if pooled := executable.driver.words().intersection(POOLED):
+            from tapegrad.backends.cpu import threads  # starts threads; few need it
 
-            found["parallel"] = parallel
+            found.update({name: getattr(threads, name) for name in pooled})
         functions: dict[bytes, Any] = {}  # equal kernels are linked once
         for name, code in executable.kernels.items():
             if code not in functions:

@@ -173,6 +173,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.forget)
 
 
+def with_helpers(kernel: Callable[..., int], chunks: int, *args: Any) -> int:
+    """Run a kernel that shares loops of up to so many chunks. Returns its status."""
+    pool.wake(chunks - 1)
+    return kernel(*args)
+
+
 def parallel(kernel: Callable[..., int], chunks: int, *args: Any) -> int:
     """Run all chunks of a kernel. Returns the highest status."""
     pool.wake(chunks - 1)

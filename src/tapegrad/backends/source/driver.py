@@ -22,7 +22,8 @@ DTYPES = (
 # Names with another meaning in a compiled call than in a standalone function: scratch memory, the
 # thread pool (loaded when it is needed), and errors.
 OUT_OF_RANGE = "OutOfRange"
-BY_PLACE = ("np", "empty", "own", "scratch", "parallel", "Stale", OUT_OF_RANGE, "LinAlgError")
+POOLED = ("parallel", "with_helpers")
+BY_PLACE = ("np", "empty", "own", "scratch", *POOLED, "Stale", OUT_OF_RANGE, "LinAlgError")
 
 
 def global_words() -> set[str]:

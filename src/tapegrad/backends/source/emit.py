@@ -23,7 +23,7 @@ from tapegrad.core.arrays import BITS, is_half
 from tapegrad.ir.affine import Affine, Index
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.cells import At, Cell, Indirect, Read
-from tapegrad.ir.plan import Plan, Recurrence, is_fill, leaves, segments, walk
+from tapegrad.ir.plan import Plan, Recurrence, is_fill, leaves, most_chunks, segments, walk
 from tapegrad.ir.steps import (
     ArgUpdate,
     CheckGuard,
@@ -150,8 +150,9 @@ class _KernelEmitter:
             listed = lines_of(", ".join(shown), LINE - 4)
             head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
         text = "\n".join([head, *self.lines, ""])
+        inside = max([most_chunks(x) for x in self.steps if isinstance(x, Recurrence)], default=0)
         rounds, written = tuple(self.rounds), tuple(self.written)
-        return Kernel(self.name, parameters, shown, text, rounds, written)
+        return Kernel(self.name, parameters, shown, text, rounds, written, inside)
 
     def count_accesses(self, steps: Iterable[Step]) -> list[Cell]:
         """Count the reads and the writes of each cell. Returns the cells."""
@@ -242,7 +243,21 @@ class _KernelEmitter:
         self.depth -= 1
         del self.loops[index]
 
+    def _in_chunks(self, loop: Loop) -> None:
+        """Write a loop that cores share inside a round."""
+        name = self.loops[loop.index] = self.names.fresh("chunk")
+        known, self.firsts = self.firsts, {}
+        self.loop_line(name, f"shared({loop.index.extent})")
+        self.depth += 1
+        self.body(loop.body)
+        self.depth -= 1
+        self.firsts = known
+        del self.loops[loop.index]
+
     def _loop(self, loop: Loop) -> None:
+        if loop.parallel:
+            self._in_chunks(loop)
+            return
         if is_cleared(self, loop):
             self.line(f"clear({self.array(loop.body[0].cell)})")  # type: ignore[attr-defined]
             return

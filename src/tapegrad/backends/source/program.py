@@ -34,7 +34,8 @@ Axes = Sequence[tuple[int, int]]  # each with the number of its input
 class Kernel:
     """One compiled function: its name, its parameters, and its source. `rounds` tells for each
     `for` in it, in order, whether it iterates over the rounds of a loop on the tape; `steps` has
-    for each line of its body the step of the plan that wrote it."""
+    for each line of its body the step of the plan that wrote it. `inside` is the most chunks of a
+    loop in its rounds that cores share."""
 
     name: str
     parameters: list[Cell | Slot | Index]
@@ -42,6 +43,7 @@ class Kernel:
     text: str
     rounds: tuple[bool, ...] = ()
     steps: tuple[Step | None, ...] = ()
+    inside: int = 0
 
     @property
     def chunks(self) -> int:
@@ -216,6 +218,9 @@ def _called(
     if kernel.chunks:
         given = [kernel.name, str(kernel.chunks), *passed[:-1]]
         function, arguments = "parallel", ", ".join(given)
+    elif kernel.inside:
+        given = [kernel.name, str(kernel.inside), *passed]
+        function, arguments = "with_helpers", ", ".join(given)
     call = f"if {function}({arguments}):"
     if len(call) + 4 <= LINE and not errors:
         return [call, f"{INDENT}raise Stale"]

@@ -23,6 +23,7 @@ from tapegrad.backends.cpu.support import (
     copies,
     correlation,
     entry,
+    functions,
     gammas,
     halves,
     integrals,
@@ -50,7 +51,7 @@ from tapegrad.backends.cpu.support.compiling import (
 MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
     *(blocks, rows, copies, packed, correlation, searching),
-    *(blas, lapack, operators, outline, syntax, translation),
+    *(blas, lapack, operators, outline, syntax, functions, translation),
     *(composed, gammas, integrals, bessels),
     halves,
     *(complexes, entry, compiling),

@@ -200,14 +200,23 @@ def length(loop: ast.For) -> float:
 
 def _extent(bound: ast.expr) -> int:
     """A bound of a loop; a ValueError if it isn't constant."""
-    if is_rolled(bound):
+    if is_rolled(bound) or _is_call(bound, "shared"):
         (bound,) = bound.args  # type: ignore[attr-defined]
     return ast.literal_eval(bound)
 
 
 def is_rolled(bound: ast.expr) -> bool:
     """Whether this bound of a loop is hidden from LLVM: see `scalars.rolled`."""
-    return isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled"
+    return _is_call(bound, "rolled")
+
+
+def is_shared(loop: ast.For) -> bool:
+    """Whether cores share the rounds of a loop."""
+    return isinstance(loop.iter, ast.Call) and _is_call(loop.iter.args[0], "shared")
+
+
+def _is_call(x: ast.expr, name: str) -> bool:
+    return isinstance(x, ast.Call) and _name_of(x.func) == name
 
 
 def keep_rolled(back: ir.Branch) -> None:

@@ -461,6 +461,16 @@ def rolled(typingctx: Any, extent: Any) -> Any:
 
 
 @Intrinsic
+def shared(typingctx: Any, chunks: Any) -> Any:
+    """The number of chunks of a loop in a round, whose chunks the cores share."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return args[0]
+
+    return signature(types.int64, types.int64), codegen
+
+
+@Intrinsic
 def wrapped(typingctx: Any, k: Any, extent: Any) -> Any:
     """An index that may count from the end, as one that counts from the start. One out of range
     becomes 0: the kernel reports it at the end, and accesses no other memory until then."""

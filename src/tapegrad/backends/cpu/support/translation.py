@@ -31,21 +31,20 @@ from tapegrad.backends.cpu.support.arrays import (
     ways,
     word,
 )
+from tapegrad.backends.cpu.support.functions import Loops, run_shared
 from tapegrad.backends.cpu.support.lines import LineNumbers
 from tapegrad.backends.cpu.support.operators import TARGET, TYPING, WRAPPING, implementation
 from tapegrad.backends.cpu.support.outline import (
     MAX_UNROLLED,
     SMALL_LOOP,
-    Outline,
     is_rolled,
+    is_shared,
     keep_rolled,
     kept_axes,
-    procedure,
     rounds,
-    shape_of,
     taken_apart,
 )
-from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, nodes_of
+from tapegrad.backends.cpu.support.syntax import OPERATORS, nodes_of
 
 
 class Translator:
@@ -67,6 +66,7 @@ class Translator:
         self.places: dict[str, tuple[Any, Any]] = {}
         self.pointers: dict[str, Any] = {}  # the addresses of renamed arrays
         self.loops: Loops | None = None  # loops that are functions
+        self.apart: set[Any] = set()  # arrays that don't overlap
         self.total: Counter[str] = Counter()  # the number of uses of each name in the kernel
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
@@ -79,7 +79,10 @@ class Translator:
         nodes = nodes_of(tree)
         self.total = Counter(node.id for node in nodes if isinstance(node, ast.Name))
         if sum(rounds(statement) > SMALL_LOOP for statement in tree.body) > 1:
-            self.loops = Loops(nodes, given)
+            self.loops = Loops(nodes)
+        self.apart.update(
+            x for x, kind in zip(given, kinds, strict=True) if isinstance(kind, FixedArray)
+        )
         self.body(tree.body)
         self.finish()
 
@@ -149,8 +152,7 @@ class Translator:
 
     def found(self, names: list[str]) -> None:
         """Note that these arrays overlap no other."""
-        if self.loops is not None:
-            self.loops.apart.update(self.arrays[name][0] for name in names)
+        self.apart.update(self.arrays[name][0] for name in names)
 
     def _augassign(self, statement: ast.AugAssign) -> None:
         target = statement.target
@@ -202,7 +204,9 @@ class Translator:
         self.find(loop)
 
     def _for(self, loop: ast.For) -> None:
-        if self.loops is None or not self._call_loop(loop):
+        if is_shared(loop):
+            run_shared(loop, self)
+        elif self.loops is None or not self._call_loop(loop):
             self._loop(loop)
 
     def _loop(self, loop: ast.For) -> None:
@@ -431,69 +435,3 @@ class Translator:
             for (value, kind), wanted in zip(operands, signature.args, strict=True)
         ]
         return emit(self.builder, args), signature.return_type
-
-
-class Loops:
-    """The large loops of a kernel that occur more than once: functions that it calls."""
-
-    def __init__(self, nodes: list[ast.AST], apart: list[Any]) -> None:
-        self.shapes = Counter(shape_of(nodes_of(x)) for x in nodes if isinstance(x, ast.For))
-        self.apart = {*apart}  # arrays that don't overlap
-        self.known: dict[Any, tuple[ir.Function, list[Any]]] = {}
-
-    def outline(self, loop: ast.For, where: Translator) -> Outline | None:
-        """The outline of a loop as a function. None if the loop stays in the kernel."""
-        if rounds(loop) <= SMALL_LOOP:
-            return None
-        nodes = nodes_of(loop)
-        if self.shapes[shape_of(nodes)] < 2 or any(map(leaves_its_loop, nodes)):
-            return None
-        variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
-        outline = Outline(nodes, where.arrays, variables, where.total)
-        return outline if all(array in self.apart for array, _ in outline.arrays) else None
-
-    def function(
-        self, loop: ast.For, outline: Outline, where: Translator
-    ) -> tuple[ir.Function, list[Any]]:
-        """The function of a loop, and the types of the variables that it changes."""
-        if outline.key not in self.known:
-            self.known[outline.key] = _function_of(loop, outline, where)
-        return self.known[outline.key]
-
-
-def _function_of(
-    loop: ast.For, outline: Outline, where: Translator
-) -> tuple[ir.Function, list[Any]]:
-    module, pointer = where.builder.module, BYTE.as_pointer()
-    read = [(name, (where.places | where.values)[name][1]) for name in outline.read]
-    taken = [array.type for array, _ in outline.arrays]
-    taken += [TARGET.get_value_type(kind) for _, kind in read]
-    taken += [pointer] * len(outline.changed)
-    name = module.get_unique_name(f"{where.builder.function.name}.loop")
-    function = procedure(module, name, taken)
-    args = iter(function.args)
-    inner = Translator(where.names, function, where.lines)
-    inner.at(loop)
-    inner.total = where.total
-    arrays = [next(args) for _ in outline.arrays]
-    for view, (number, start) in outline.views.items():
-        inner.arrays[view] = arrays[number], start, where.arrays[view][2]
-    for name, kind in read:
-        inner.take(name, next(args), kind)
-    changed = dict(zip(outline.changed, args, strict=True))
-    for argument in [*arrays, *changed.values()]:
-        argument.add_attribute("noalias")
-    for name, argument in changed.items():
-        if name in where.places:
-            kind = where.places[name][1]
-            place = inner.place(name, kind)
-            at = inner.builder.bitcast(argument, place.type)
-            inner.builder.store(inner.builder.load(at), place)
-    inner.body([loop])
-    for name, argument in changed.items():
-        place = inner.places[name][0]
-        at = inner.builder.bitcast(argument, place.type)
-        inner.builder.store(inner.builder.load(place), at)
-    inner.builder.ret_void()
-    inner.finish()
-    return function, [inner.places[name][1] for name in changed]
