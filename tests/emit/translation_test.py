@@ -14,7 +14,7 @@ from numba.core.registry import cpu_target
 from tests.emit.numba_front_end import declared
 from tests.primitives.samples import all_samples
 
-from tapegrad.backends.cpu import support
+from tapegrad.backends.cpu import support, threads
 from tapegrad.backends.cpu.machine_code import kernel_function
 from tapegrad.backends.cpu.support import compiling, entry, functions, translation
 from tapegrad.ir.tape import Builder, aval_of
@@ -356,6 +356,41 @@ def test_loops_as_functions(what, monkeypatch):
     kernels = both(f"def kernel(x, y, s):\n{body}\n    return 0\n", parameters)
     assert len(made) == count
     for seed in range(3):
+        assert_alike(kernels, parameters, seed)
+
+
+def test_loops_that_cores_share():
+    """They read renamed arrays, parts of them, and variables and arguments of each kind."""
+    text = """
+def kernel(x, y, w, s, n, b, z):
+    u, v = x, y
+    for t in range(5):
+        a = part(v, 4, (8, 4))
+        r = s * t
+        c = z * r
+        odd = b & (t % 2 == 1)
+        for chunk in range(shared(4)):
+            first = chunk * 4
+            for i in range(first, min(first + 4, 15)):
+                for j in range(4):
+                    v[i, j] = u[i + 1, j] * r + t
+                    w[i, j] += c * v[i, j]
+        for chunk1 in range(shared(n % 3 + 2)):
+            for j in range(4):
+                a[chunk1, j] = u[chunk1, j] * 0.5
+                if odd:
+                    a[chunk1 + 4, j] = 1.0
+        u, v = v, u
+    return n
+"""
+    parameters = [
+        *[("array", (16, 4), REAL)] * 2,
+        ("array", (16, 4), "complex128"),
+        *[("scalar", (), kind) for kind in (REAL, WHOLE, TRUE, "complex128")],
+    ]
+    kernels = both(text.strip() + "\n", parameters)
+    threads.pool.wake(3)
+    for seed in range(20):
         assert_alike(kernels, parameters, seed)
 
 
