@@ -150,7 +150,7 @@ def test_soft_attention_is_its_formula(mode):
         ([(3, 4), (5, 3), (5, 2)], {}, r"\(3, 4\), \(5, 3\) and \(5, 2\)"),
         ([(3, 4), (5, 4), (6, 2)], {}, r"\(\.\.\., s, v\)"),
         ([(3, 4), (5, 4), (5, 2)], {"attn_mask": np.ones((2, 5), bool)}, r"shape \(2, 5\)"),
-        ([(2, 3, 4), (3, 5, 4), (3, 5, 2)], {}, r"whose axes in front broadcast"),
+        ([(2, 3, 4), (3, 5, 4), (3, 5, 2)], {}, r"with leading axes that broadcast"),
         ([(1, 4), (5, 4), (5, 2)], {"attn_mask": np.ones((2, 5), bool)}, r"shape \(2, 5\)"),
         ([(3, 4), (5, 4), (5, 2)], {"dropout_p": 1.0}, "probability below 1"),
         ([(3, 3, 4), (2, 5, 4), (2, 5, 2)], {"enable_gqa": True}, "a multiple"),

@@ -206,14 +206,14 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ArgumentError, match="forward or __call__"):
         functionalize(3)
     for what in (Affine, loss):
-        with pytest.raises(ArgumentError, match="takes an instance"):
+        with pytest.raises(ArgumentError, match="Pass an instance"):
             functionalize(what)
     with pytest.raises(ArgumentError, match="no attribute nothing"):
         functionalize(Net(), state="nothing")
     with pytest.raises(ArgumentError, match="buffers of a PyTorch module"):
         functionalize(Net(), state=True)
     f, params = functionalize(Affine(3, 2))
-    with pytest.raises(ArgumentError, match="Affine has 'b', and what is passed for it hasn't"):
+    with pytest.raises(ArgumentError, match="Affine has 'b', and the parameters passed for it"):
         f({"W": params["W"]}, X)
     with pytest.raises(ArgumentError, match="Affine has no 'c'"):
         f({**params, "c": 1.0}, X)
@@ -223,5 +223,5 @@ def test_what_cannot_be_is_refused():
             super().__init__(3, 2)
             self.again = lambda x: self.W @ x
 
-    with pytest.raises(ArgumentError, match="again is a function that reaches an object"):
+    with pytest.raises(ArgumentError, match="again is a function whose closure holds an object"):
         functionalize(Reaching())

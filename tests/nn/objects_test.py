@@ -226,7 +226,7 @@ def test_state_comes_back_where_it_is_named(mode):
 def test_what_cannot_be_is_refused(network):
     f, params = functionalize(network)
     less = {name: w for name, w in params.items() if name != "pair.0"}
-    with pytest.raises(ArgumentError, match=r"Network has 'pair\.0', and what is passed"):
+    with pytest.raises(ArgumentError, match=r"Network has 'pair\.0', and the parameters passed"):
         f(less, X)
     with pytest.raises(ArgumentError, match="Network has no 'more'"):
         f({**params, "more": X}, X)

@@ -312,7 +312,7 @@ def test_parameters_that_ask_for_no_gradient_stay_the_modules():
     f, params = functionalize(module)
     assert [*params] == ["2.weight", "2.bias"]
     np.testing.assert_allclose(f(params, X), module(torch.tensor(X)).detach().numpy())
-    with pytest.raises(ArgumentError, match=r"no '0\.bias', which is passed"):
+    with pytest.raises(ArgumentError, match=r"no '0\.bias', but a parameter"):
         f({**params, "0.bias": np.zeros(4)}, X)
 
 

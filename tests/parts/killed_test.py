@@ -102,7 +102,7 @@ def test_lost_parts_that_can_not_be_made_again_are_an_error(cluster):
     ours.sync(ours.workers[0].close)
     with pytest.raises(CancelledError) as caught:
         g(w, held, Y)
-    assert "what was sent by client.scatter" in caught.value.__notes__[0]
+    assert "data of client.scatter" in caught.value.__notes__[0]
     assert g(w, client.scatter(X), Y)[0] == wanted[0]
 
 

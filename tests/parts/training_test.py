@@ -212,7 +212,7 @@ def test_minimisers_of_whole_losses_keep_evaluations_too(tmp_path):
 def test_arguments_that_can_not_be_gone_through_again(tmp_path):
     parts = [x[:50], x[50:]]
     for train in (td.fit, td.minimise):
-        with pytest.raises(ArgumentError, match="list_iterator is at its end"):
+        with pytest.raises(ArgumentError, match="list_iterator is exhausted"):
             train(lambda p, x: np.sum(p * x), np.zeros(3), iter(parts), over="x")
         with pytest.raises(ArgumentError, match="generator among the arguments"):
             given = [parts, np.random.default_rng(0)]

@@ -1,13 +1,13 @@
-"""Derivatives of losses whose data are in parts, by Dask: larger than memory, or on many machines.
+"""Derivatives by Dask, for losses whose data come in parts: larger than memory, or on a cluster.
 
     import tapegrad.dask as td
 
     loss(params, x, y)                                       # a function of NumPy arrays
     td.value_and_grad(loss, over=("x", "y"))(params, X, Y)   # X, Y: dask arrays
 
-The arguments that `over` names come in parts; the function is called with one part of each, as
-NumPy arrays, and the other arguments as they are. What is derived of it is one compiled call for
-each part. Dask decides where and when, in threads where no other scheduler or client is chosen.
+`over` names the arguments that come in parts. The function is called with one part of each, as
+NumPy arrays, and with the other arguments unchanged. Its derivative is one compiled call for each
+part. Dask schedules the calls: by default in threads, otherwise by the chosen scheduler or client.
 """
 
 import importlib.util

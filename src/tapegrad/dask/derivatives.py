@@ -1,4 +1,4 @@
-"""What is derived of functions whose data come in parts."""
+"""Derivatives of functions whose data come in parts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def value_and_grad(
 ) -> InParts:
     """The value and the gradient of a loss whose data come in parts.
 
-    With parts X_1, ..., X_m of n_1, ..., n_m rows, n together, it is
+    For parts X_1, ..., X_m of n_1, ..., n_m rows, with n rows in total, the value is
 
         reduce="sum"     sum_k loss(params, X_k)            + plus(params)
         reduce="mean"    sum_k n_k / n loss(params, X_k)    + plus(params)
 
-    and the gradient of that. Each part is one call of compiled code. Sums are taken in an order
-    that depends on the number of parts alone, so the bits are the same whatever the workers did.
+    Each part is one call of compiled code. The order of the sums depends only on the number of
+    parts, so the result is the same bit for bit, whatever the schedule.
 
         >>> def loss(w, x, y):
         ...     return np.sum((x @ w - y) ** 2)
@@ -47,31 +47,32 @@ def value_and_grad(
     Parameters
     ----------
     loss : a function of NumPy arrays that returns a real scalar.
-    argnums : as of `grad`. An argument in parts has a gradient for each part and none for all, so
-        it can't be one of these.
+    argnums : as in `grad`. Arguments in parts are excluded: they have a gradient for each part, and
+        none for all.
     over : the names of the arguments that come in parts. Each is a dask array, chunked along its
-        first axis; an array in memory, mapped, or of Zarr; a list of parts: arrays, delayed values,
-        futures; or an iterable of parts, which are taken as the workers get to them. A part may be
-        a tree of arrays. The parts of different arguments belong together, row by row.
-    reduce : whether the loss is a sum over rows or a mean.
-    plus : a penalty: a function of the other arguments, in the loss's order, as many as it takes.
-        It is added once. In a loss that is a sum it would count once for each part, which is an
-        error.
-    rows : how many rows a part of an array has that nothing else cuts; else some 32 MB.
-    check : whether the first call holds the loss of the first part against that of its halves and
-        that of no rows.
-    compile : as of `grad`. What is compiled and what is played may differ in last digits.
+        first axis; an array in memory, memory-mapped, or of Zarr; a list of parts: arrays, delayed
+        values, futures; or an iterable of parts, consumed as the workers become free. A part may
+        be a tree of arrays. The parts of different arguments correspond row by row.
+    reduce : "sum" or "mean": whether the loss is a sum or a mean over rows.
+    plus : a penalty: a function of the first of the other arguments, in the loss's order. It is
+        added once. Inside a summed loss it would count once for each part, which is an error.
+    rows : the number of rows of a part, for arrays that no dask array or list divides; by default
+        about 32 MB.
+    check : whether the first call compares the loss of the first part with the losses of its
+        halves, and with the loss of no rows.
+    compile : as in `grad`. Compiled and played results may differ in the last digits.
 
-    Other arguments go to each worker, and again only when they have changed. A
-    `numpy.random.Generator` among them is spawned: part k gets the k-th child. What the loss
-    reaches besides, globals and closures and `self`, is read at each call and goes along.
+    Other arguments are sent to each worker once, and again when they change. A
+    `numpy.random.Generator` among them is spawned: part k gets the k-th child. Globals, closures
+    and `self` are read at each call and sent too.
 
     Raises
     ------
-    ArgumentError : parts don't belong together, or the loss isn't a sum or a mean over rows.
+    ArgumentError : the parts don't correspond, or the loss isn't a sum or a mean over rows.
     RandomnessError : the loss draws from a generator that isn't an argument.
     UnsupportedError : the loss leaves values in objects, or writes to its arguments.
-    What a part raises is raised, with a note that says which part it was, and the rest is given up.
+
+    An error in a part is raised with a note that names the part, and the other parts are cancelled.
     """
     options = Options(over, reduce, plus, rows, check, compile)
     return _in_parts(api.value_and_grad, loss, argnums, options)
@@ -103,11 +104,11 @@ def hvp(
     check: bool = True,
     compile: Compile = "always",
 ) -> InParts:
-    """Products of the Hessian of a loss whose data come in parts with vectors.
+    """Hessian-vector products of a loss whose data come in parts.
 
-    `hvp(loss, over=("x", "y"))(params, X, Y, v)` is sum_k H_k v with H_k that of part k, or the
-    mean by rows. The vector stands behind the loss's positional arguments. See `value_and_grad` for
-    the parameters, and `tapegrad.hvp`."""
+    `hvp(loss, over=("x", "y"))(params, X, Y, v)` is sum_k H_k v, where H_k is the Hessian of part
+    k, or the mean weighted by rows. The vector follows the loss's positional arguments. See
+    `value_and_grad` for the parameters, and `tapegrad.hvp`."""
     options = Options(over, reduce, plus, rows, check, compile)
     return _in_parts(whole.hvp, loss, argnums, options, further=("the vector",))
 
@@ -123,8 +124,9 @@ def hessian(
     check: bool = True,
     compile: Compile = "always",
 ) -> InParts:
-    """The Hessian of a loss whose data come in parts: sum_k H_k, or the mean by rows. See
-    `value_and_grad` for the parameters, and `tapegrad.hessian`."""
+    """The Hessian of a loss whose data come in parts: sum_k H_k, or the mean weighted by rows.
+
+    See `value_and_grad` for the parameters, and `tapegrad.hessian`."""
     return _in_parts(
         whole.hessian, loss, argnums, Options(over, reduce, plus, rows, check, compile)
     )
@@ -138,13 +140,13 @@ def jacobian(
     rows: int | None = None,
     compile: Compile = "always",
 ) -> InParts:
-    """The Jacobian of a function that gives a row for each row of its parts.
+    """The Jacobian of a function that returns one row for each row of its parts.
 
         J = [J_1; ...; J_m],    J_k = d f(params, X_k) / d params
 
-    It is a dask array if an argument is one, and a NumPy array otherwise. The first part is
-    computed at once, since it says how long the rows are. See `value_and_grad` for the parameters,
-    and `tapegrad.jacobian`."""
+    It is a dask array if an argument is one, otherwise a NumPy array. The first part is computed
+    immediately, to determine the shape of the rows. See `value_and_grad` for the parameters, and
+    `tapegrad.jacobian`."""
     options = Options(over, "rows", None, rows, False, compile)
     return _in_parts(whole.jacobian, f, argnums, options)
 
@@ -152,15 +154,15 @@ def jacobian(
 def jit(
     f: Function, *, over: Over, rows: int | None = None, compile: Compile = "always"
 ) -> InParts:
-    """A function that gives a row for each row of its parts, compiled: `[f(X_1); ...; f(X_m)]`.
+    """A compiled function that returns one row for each row of its parts: `[f(X_1); ...; f(X_m)]`.
 
-    It is a dask array if an argument is one, and a NumPy array otherwise; see `jacobian`."""
+    The result is a dask array if an argument is one, otherwise a NumPy array; see `jacobian`."""
     options = Options(over, "rows", None, rows, False, compile)
     return _in_parts(lambda g, _, compile: api.jit(g, compile=compile), f, (), options)
 
 
 class Options(NamedTuple):
-    """What all of these functions take."""
+    """The options that all of these functions share."""
 
     over: Over
     reduce: str
@@ -206,7 +208,7 @@ def _in_parts(
 def _penalty(
     plus: Function, names: Sequence[str], derived: Callable[..., Any], further: Sequence[str]
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """What is derived of a function of the other arguments, of all of them by name."""
+    """The derivative of the penalty, as a function of all other arguments by name."""
     parameters = inspect.signature(plus).parameters.values()
     taken = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     if len(taken) > len(names):

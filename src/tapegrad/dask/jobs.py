@@ -1,4 +1,4 @@
-"""What a worker does for one part: a call of the derived function. What can't be done in parts."""
+"""The work for one part: a call of the derived function; and checks of functions in parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tapegrad.observe.program.source import at_source
 from tapegrad.runtime.derived import Derived
 from tapegrad.trees import tree_leaves, tree_map
 
-ROWS = 64  # with which a loss is held against the sum of its halves
+ROWS = 64  # most rows in the check of a loss against the sum of its halves
 
 
 class Job:
@@ -35,7 +35,7 @@ class Job:
         return Job, (self.derived, self.loss, self.names)
 
     def __call__(self, given: Mapping[str, Any], own: Sequence[Any]) -> Any:
-        """What the derived function gives for arguments; `own` are the generators among them."""
+        """The derived function at these arguments; `own` are the generators among them."""
         more = {name: x for name, x in given.items() if name not in self.names}
         args = [given[name] for name in self.names]
         result = self.derived(*args, **more)
@@ -49,7 +49,7 @@ class Job:
 def part_result(
     job: Sent, others: Sent, own: Mapping[str, Any], part: Mapping[str, Any], number: int
 ) -> Any:
-    """What the derived function gives for one part; `own` are generators for this part alone."""
+    """The derived function at one part; `own` are generators for this part alone."""
     try:
         return job.value({**others.value, **own, **_aligned(part)}, [*own.values()])
     except Exception as error:
@@ -61,7 +61,7 @@ def part_result(
 def part_rows(
     job: Sent, others: Sent, own: Mapping[str, Any], part: Mapping[str, Any], number: int
 ) -> Any:
-    """What one part gives where each row gives one."""
+    """The result of one part, for a function that returns one row for each row."""
     result, name = part_result(job, others, own, part, number), job.value.derived.__name__
     result = mapped(lambda x: np.asarray(x) if is_table(x) else x, result, is_table)
     rows = rows_of(part, name)
@@ -69,8 +69,8 @@ def part_rows(
         if np.shape(x)[:1] != (rows,):
             raise ArgumentError(
                 f"{name}: part {number}, counted from 0, has {rows} rows, and gives an array of "
-                f"shape {np.shape(x)}. What parts give is put below each other, so each row gives "
-                "one. Of a number, which sums rows up, tapegrad.dask.value_and_grad has the sum"
+                f"shape {np.shape(x)}. The results of parts are concatenated, so each row must "
+                "give one. For a sum over rows, use tapegrad.dask.value_and_grad"
             )
     return result
 
@@ -83,19 +83,20 @@ def part_share(
     number: int,
     is_mean: bool,
 ) -> Share:
-    """What one part gives to a sum or a mean over all rows."""
+    """The contribution of one part to a sum or a mean over all rows."""
     rows = rows_of(part, job.value.derived.__name__)
     return share_of(part_result(job, others, own, part, number), rows, number, is_mean)
 
 
 def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_mean: bool) -> bool:
-    """An ArgumentError if a loss isn't the sum, or the mean, of what its rows give. Whether the
-    part could tell: one that has no halves can't.
+    """Raise an ArgumentError if a loss isn't the sum, or the mean, of the losses of its rows.
 
-    A loss of no rows is 0 if nothing is added that isn't of rows. And a loss of some rows is that
-    of their halves together."""
+    Two properties are tested: the loss of no rows is 0 (unless a term doesn't depend on rows), and
+    the loss of some rows is the sum, or the mean, of the losses of their halves. Returns whether
+    the part could tell: a part of one row has no halves.
+    """
     loss = job.value.loss
-    part_result(job, others, {}, part, 0)  # what is wrong with it by itself is said first
+    part_result(job, others, {}, part, 0)  # errors of the loss itself come first
     rows = rows_of(part, label)
     if not is_mean:
         _check_no_rows(loss, others, part, label)
@@ -110,7 +111,7 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
                     np.asarray(loss(**moved, **_between(part, *ends)))
                     for ends in ((0, 2 * half), (0, half), (half, 2 * half))
                 )
-        except Exception as error:  # some rows alone are no argument of it
+        except Exception as error:  # the loss doesn't accept a few rows
             let_through(error)
             return True
         halves = (one + two) / 2 if is_mean else one + two
@@ -119,9 +120,9 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
         if np.all(np.isfinite(both)) and np.any(np.abs(both - halves) > digits * max(size, 1e-30)):
             word = "mean" if is_mean else "sum"
             raise ArgumentError(
-                f"{label}: the loss of {2 * half} rows is {both:.6g}, and the {word} of those of "
-                f"their halves, {one:.6g} and {two:.6g}, is {halves:.6g}. In parts, losses are "
-                "added up, so no row may take part in what another gives. "
+                f"{label}: the loss of {2 * half} rows is {both:.6g}, and the {word} of the losses "
+                f"of their halves, {one:.6g} and {two:.6g}, is {halves:.6g}. In parts, losses are "
+                "added up, so no row may contribute to the loss of another. "
                 + (
                     'A loss that is a sum over rows goes with reduce="sum"'
                     if is_mean
@@ -133,8 +134,8 @@ def check_loss(job: Sent, others: Sent, part: Mapping[str, Any], label: str, is_
 
 
 def _there_and_elsewhere(others: Sent) -> Iterator[Any]:
-    """The other arguments, and such with other parameters: at these a penalty may be 0, and what
-    rows give each other."""
+    """The other arguments, and a shifted copy: at the arguments themselves a penalty, or an
+    interaction of rows, may happen to be 0."""
     yield others.value
     yield tree_map(lambda x: x + 0.75 if np.asarray(x).dtype.kind == "f" else x, others.value)
 
@@ -145,14 +146,14 @@ def _check_no_rows(loss: Any, others: Sent, part: Mapping[str, Any], label: str)
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 value = np.asarray(loss(**moved, **nothing))
-        except Exception as error:  # no rows aren't an argument of every function
+        except Exception as error:  # not every function accepts an array of no rows
             let_through(error)
             return
         if value.dtype.kind in "fc" and np.any(np.isfinite(value) & (value != 0)):
             raise ArgumentError(
-                f"{label}: the loss of no rows is {value:.6g}, not 0. What doesn't depend on the "
-                "rows would count once for each part: take it out of the loss, and pass it as "
-                "plus=penalty, a function of the other arguments, which is added once"
+                f"{label}: the loss of no rows is {value:.6g}, not 0. A term that doesn't depend "
+                "on the rows would count once for each part: take it out of the loss, and pass it "
+                "as plus=penalty, a function of the other arguments, which is added once"
             )
 
 
@@ -166,7 +167,7 @@ def _between(part: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
 def _check_outside(
     variant: Any, derived: Derived, args: Sequence[Any], more: Mapping[str, Any], own: Sequence[Any]
 ) -> None:
-    """An error for what a part can't do with the world around it: the parts run anywhere."""
+    """Raise an error for side effects, which parts can't have since they run anywhere."""
     traced, name = variant.traced, derived.__name__
     if traced.draws is not None and traced.draws.random:
         objects = variant.state.objects(derived.root, tuple(args), dict(more))
@@ -174,7 +175,7 @@ def _check_outside(
             raise RandomnessError(
                 f"{name} draws random numbers from a generator that isn't an argument, and its "
                 "parts run in several threads or processes, which would draw in any order. Pass a "
-                "numpy.random.Generator as an argument: each part gets one that is spawned of it"
+                "numpy.random.Generator as an argument: each part gets a child that it spawns"
             )
     for word, src in traced.lines:
         raise UnsupportedError(
@@ -189,8 +190,11 @@ def _check_outside(
 
 
 def _aligned(tree: Any) -> Any:
-    """What came from elsewhere lies where it came in, and of arrays that aren't aligned NumPy may
-    add up the numbers in another order."""
+    """A tree with aligned arrays, copied if necessary.
+
+    Arrays from another process lie at arbitrary addresses, and NumPy may sum unaligned arrays in
+    another order.
+    """
     if all(x.flags.aligned for x in tree_leaves(tree) if isinstance(x, np.ndarray)):
         return tree
     return tree_map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, tree)

@@ -1,9 +1,9 @@
-"""Arguments that come in parts: dask arrays, arrays in memory or on disk, lists, batches.
+"""Arguments in parts: dask arrays, arrays in memory or on disk, lists, batches.
 
     x: dask array, chunks (3, 3, 2)    -->    x[0:3]   x[3:6]   x[6:8]     as delayed values
     y: np.memmap of 8 rows             -->    y[0:3]   y[3:6]   y[6:8]     read where they are used
 
-Arrays are cut along their first axis, in the parts of the dask array or list beside them.
+Arrays are cut along their first axis, at the borders of the dask array or list beside them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tapegrad.core.trees import mapped
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_flatten, tree_unflatten
 
-BYTES = 32 << 20  # of a part of an array that nothing else cuts
+BYTES = 32 << 20  # size of a part, for arrays that no dask array or list divides
 
 
 def parts_of(
     named: Mapping[str, Any], label: str, rows: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The parts of these arguments, one after the other: arrays, or what Dask makes arrays of."""
+    """The parts of these arguments in order: arrays, or objects that Dask computes to arrays."""
     trees = {name: _tree_of_arrays(x) for name, x in named.items()}
     columns: dict[str, Any] = {}
     for name, (leaves, _) in trees.items():
@@ -45,7 +45,7 @@ def parts_of(
 
 
 def _tree_of_arrays(x: Any) -> tuple[list[Any], Any]:
-    """An argument by itself; of a dict or other tree of arrays these, and the structure."""
+    """An argument as its single leaf; a tree of arrays as its leaves and its structure."""
     if is_array(x) or type(x) in (list, tuple):
         return [x], None
     leaves: list[Any] = []
@@ -54,7 +54,7 @@ def _tree_of_arrays(x: Any) -> tuple[list[Any], Any]:
         leaves.append(leaf)
         return 0
 
-    structure = tree_flatten(mapped(noted, x, is_array))[1]  # in which a table is one leaf
+    structure = tree_flatten(mapped(noted, x, is_array))[1]  # a table is one leaf of it
     return ([x], None) if len(leaves) == 1 and leaves[0] is x else (leaves, structure)
 
 
@@ -67,13 +67,13 @@ def _part(structure: Any, leaves: list[Any]) -> Any:
 
 
 def _checked(x: Any, label: str, name: str) -> Any:
-    """What comes in parts: an array with whole rows, or what gives one part after the other."""
+    """An argument in parts: an array with whole rows, or an iterable of parts."""
     if is_array(x):
         return _whole_rows(x, label, name)
     if hasattr(x, "__dask_graph__"):
         raise ArgumentError(
-            f"{label}: argument {name!r} is a {type(x).__name__} of Dask's, not an array. That of "
-            "a DataFrame is x.to_dask_array(lengths=True)"
+            f"{label}: argument {name!r} is a {type(x).__name__} of Dask's, not an array. For "
+            "a DataFrame, pass x.to_dask_array(lengths=True)"
         )
     if isinstance(x, (str, bytes)) or not hasattr(x, "__iter__") or hasattr(x, "columns"):
         raise ArgumentError(
@@ -84,7 +84,7 @@ def _checked(x: Any, label: str, name: str) -> Any:
 
 
 def _in_step(columns: Mapping[str, Iterator[Any]], label: str) -> Iterator[list[Any]]:
-    """The next entries of all columns, which end together."""
+    """The next entries of all columns; an error unless all end together."""
     while True:
         row, missing = [], []
         for word, column in columns.items():
@@ -101,11 +101,11 @@ def _in_step(columns: Mapping[str, Iterator[Any]], label: str) -> Iterator[list[
 
 
 def rows_of(part: Mapping[str, Any], label: str) -> int:
-    """How many rows the arguments of one part have: all arrays have as many."""
+    """The number of rows of one part; an error unless all its arrays have the same."""
     found: dict[int, str] = {}
     for name, tree in part.items():
         arrays: list[Any] = []
-        mapped(arrays.append, tree, is_array)  # a sparse one is one array
+        mapped(arrays.append, tree, is_array)  # a sparse array is one array
         for x in arrays:
             if np.ndim(x) == 0:
                 raise ArgumentError(f"{label}: argument {name!r} has no rows: its shape is ()")
@@ -117,17 +117,17 @@ def rows_of(part: Mapping[str, Any], label: str) -> int:
 
 
 def rows_between(x: Any, start: int, stop: int) -> Any:
-    """Some rows of an array or a table of pandas', whose rows are numbered from 0."""
+    """Some rows of an array or a pandas table; the table's rows are numbered from 0."""
     return x.iloc[start:stop].reset_index(drop=True) if is_table(x) else x[start:stop]
 
 
 def is_dask(x: Any) -> bool:
-    """Whether this is a dask array. Other collections of Dask's are no arrays."""
+    """Whether this is a dask array; other collections of Dask aren't arrays."""
     return hasattr(x, "__dask_graph__") and hasattr(type(x), "rechunk")
 
 
 def _len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
-    """The number of parts that lists have; None if there is no list."""
+    """The number of parts of the lists; None without a list."""
     lists = {name: len(x) for name, x in named.items() if isinstance(x, (list, tuple))}
     if len(set(lists.values())) > 1:
         said = " and ".join(f"{n} of {name!r}" for name, n in lists.items())
@@ -136,13 +136,13 @@ def _len_of_lists(named: Mapping[str, Any], label: str) -> int | None:
 
 
 def is_array(x: Any) -> bool:
-    """Whether this has rows: an array, or a table of pandas'."""
-    # A delayed value has any attribute.
+    """Whether this has rows: an array, or a pandas table."""
+    # The types are asked, since a delayed value has any attribute.
     return is_table(x) or (hasattr(type(x), "shape") and hasattr(type(x), "dtype"))
 
 
 def _whole_rows(x: Any, label: str, name: str) -> Any:
-    """An array whose rows are whole: of a dask array, cut along its first axis alone."""
+    """An array with whole rows: a dask array is rechunked to be cut along its first axis only."""
     if len(x.shape) == 0:
         raise ArgumentError(f"{label}: argument {name!r} has no rows: its shape is ()")
     if is_dask(x) and any(n > 1 for n in x.numblocks[1:]):
@@ -153,7 +153,7 @@ def _whole_rows(x: Any, label: str, name: str) -> Any:
 def _common_lengths(
     cut: Mapping[str, Any], lists: int | None, label: str, rows: int | None
 ) -> Sequence[float]:
-    """How many rows each part has."""
+    """The number of rows of each part."""
     if not cut:
         return ()
     if lists is not None:
@@ -206,4 +206,4 @@ def _cut(x: Any, lengths: Sequence[float]) -> Iterator[Any]:
 
 def _read(array: Any, start: int, stop: int) -> Any:
     rows = rows_between(array.value, start, stop)
-    return rows if is_table(rows) else np.asarray(rows)  # it may be on disk
+    return rows if is_table(rows) else np.asarray(rows)  # the array may be on disk

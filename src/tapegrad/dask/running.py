@@ -1,4 +1,4 @@
-"""A function over parts: a call makes a graph of a task a part and one a sum, which Dask runs."""
+"""A function over parts: a call builds a graph, with a task for each part and sum, for Dask."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tapegrad.tracing.frontend.numpy.undispatched import has_traced
 from tapegrad.tracing.recording.trace import refusing
 from tapegrad.trees import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-MOST_AT_ONCE = 4  # parts for each worker's thread that are in a graph, where they come one by one
-PARTS_TRIED = 8  # at the most, till one has rows enough to say whether the loss is a sum of theirs
+MOST_AT_ONCE = 4  # parts of an iterable in a graph, for each thread of the workers
+PARTS_TRIED = 8  # most parts tried until one has enough rows to check the loss
 
 _numbers = count()
 
@@ -33,8 +33,8 @@ _numbers = count()
 class InParts:
     """A derived function whose arguments `over` come in parts.
 
-    `further` are positional arguments behind the loss's own, as of `hvp`; `plus` is derived alike
-    of a function of the other arguments, which is added once."""
+    `further` names positional arguments after the loss's own, as in `hvp`; `plus` is the same
+    derivative of a function of the other arguments, and is added once."""
 
     def __init__(
         self,
@@ -71,12 +71,13 @@ class InParts:
         if has_traced((args, kwargs)):
             raise refusing(
                 UnsupportedError(
-                    f"{self._label} is called with traced values{at_line()}: its parts run where "
-                    "no trace is. Differentiate the loss further, as by tapegrad.dask.hvp, not this"
+                    f"{self._label} is called with traced values{at_line()}: its parts run "
+                    "outside of the trace. Differentiate the loss further instead, as "
+                    "tapegrad.dask.hvp does"
                 )
             )
         named, others, names = self._arguments(args, kwargs)
-        if self._job is None:  # its variants' checks are done once
+        if self._job is None:  # kept, so that each variant is checked once
             self._job = Job(self.derived, self.loss, names)
         job = Sent(Job(self.derived, self.loss, names) if names != self._job.names else self._job)
         tasks = self._tasks(job, others, parts_of(named, self._label, self._rows))
@@ -89,12 +90,12 @@ class InParts:
     def _arguments(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any], Sequence[str]]:
-        """The arguments in parts and the others by name, and which of them are positional."""
+        """The arguments in parts and the others, by name, and the names of the positional ones."""
         args, further = list(args), []
         if self._further:
             if len(args) < len(self._further):
                 raise ArgumentError(
-                    f"{self._label} takes {' and '.join(self._further)} behind the arguments of "
+                    f"{self._label} takes {' and '.join(self._further)} after the arguments of "
                     f"{describe(self.loss)}"
                 )
             args, further = args[: -len(self._further)], args[-len(self._further) :]
@@ -120,7 +121,7 @@ class InParts:
     def _tasks(
         self, job: Sent, others: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]
     ) -> Iterator[Any]:
-        """What Dask computes for each part."""
+        """The task of each part."""
         from dask.delayed import delayed
 
         label, number = self.__name__, next(_numbers)
@@ -159,8 +160,8 @@ def _checked_parameters(
     for name in over:
         if not isinstance(name, str) or (name not in parameters and not open_ended):
             raise ArgumentError(
-                f"{label}: over names arguments that come in parts, and {describe(f)} has none "
-                f"that is called {name!r}. It has {', '.join(parameters)}"
+                f"{label}: over names arguments that come in parts, and {describe(f)} has no "
+                f"argument {name!r}. It has {', '.join(parameters)}"
             )
     if not over:
         raise ArgumentError(f"{label}: over names at least one argument that comes in parts")
@@ -172,13 +173,16 @@ def _is_positional(p: inspect.Parameter) -> bool:
 
 
 def _has_length(x: Any) -> bool:
-    """Whether the number of parts is known before they are there."""
+    """Whether the number of parts is known in advance."""
     return all(hasattr(leaf, "shape") for leaf in tree_leaves(x)) or isinstance(x, (list, tuple))
 
 
 def _summed(tasks: Iterable[Any], is_stream: bool, label: str) -> Share:
-    """The sum of all parts. Parts that come one by one are computed in groups, so that no more of
-    them are in memory than the workers need; the order of the sum is the same."""
+    """The sum over all parts.
+
+    The parts of an iterable are computed in groups, which bounds the number of parts in memory; the
+    order of the sum stays the same.
+    """
     from dask.delayed import delayed
 
     add = delayed(together)
@@ -207,7 +211,7 @@ def _threads() -> int:
 
 
 def _rows_together(tasks: Iterable[Any], named: Mapping[str, Any], label: str) -> Any:
-    """What the parts give, one below the other: as dask arrays if some argument is one."""
+    """The concatenated results of the parts: dask arrays if some argument is one."""
     from dask.base import persist
     from dask.delayed import delayed
 

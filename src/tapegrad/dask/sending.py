@@ -1,8 +1,9 @@
 """Functions and values on their way to other processes.
 
-A function of a module is pickled by its name, and a worker imports the module anew: it would have
-the globals of the import, and not those of now. So what is the user's goes by value, with what it
-reaches. A worker that gets the same bytes again has the function already, and what it has compiled.
+Pickle stores a function of a module by name, and a worker imports the module: it would have the
+globals at import instead of the current ones. So the user's functions are sent by value, with the
+objects that they reach. A worker that receives the same bytes again reuses its function, and its
+compiled code.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from tapegrad.core.installed import is_installed, is_pythons
 from tapegrad.core.locks import new_lock
 
-CACHED_VALUES = 32  # values that a process keeps for others; the least recently used goes first
+CACHED_VALUES = 32  # received values that a process keeps; the least recently used is dropped
 
 _lock = new_lock()
 _known: OrderedDict[bytes, Sent] = OrderedDict()
@@ -30,14 +31,14 @@ _held: weakref.WeakKeyDictionary[Any, OrderedDict[str, Any]] = weakref.WeakKeyDi
 
 
 class Sent:
-    """A value that another process gets as it is now. In this process it is the value itself."""
+    """A value that is sent to other processes in its current state; here, the value itself."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
         self._bytes: bytes | None = None
 
     def pickled(self) -> bytes:
-        """The value as bytes, as it was when they were first asked for."""
+        """The value as bytes, in its state at the first call."""
         if self._bytes is None:
             self._bytes = _pickled(self.value)
         return self._bytes
@@ -55,7 +56,7 @@ class Sent:
 
 
 def received(data: bytes) -> Sent:
-    """What was sent: once in a process, however often it comes."""
+    """The received value, one object in each process for the same bytes."""
     import cloudpickle
 
     with _lock:
@@ -70,13 +71,16 @@ def received(data: bytes) -> Sent:
 
 
 def _mapped(name: Any, dtype: Any, offset: int, shape: Any, order: Any) -> Sent:
-    """A file that is mapped elsewhere, mapped here."""
+    """A memory-mapped file of another process, mapped in this one."""
     return Sent(np.memmap(name, dtype, "r", offset, shape, order))
 
 
 def everywhere(sent: Sent) -> Any:
-    """What tasks take in place of a value that all of them take. In a cluster it is a task that
-    unpickles it: its result goes to each worker once, and is made again where workers are lost."""
+    """A value as an argument of all tasks.
+
+    In a cluster it is the future of a task that unpickles the value: the result is sent to each
+    worker once, and recomputed if workers are lost.
+    """
     import dask
     from dask.delayed import delayed
 
@@ -96,12 +100,12 @@ def everywhere(sent: Sent) -> Any:
 
 
 def forgotten(client: Any) -> list[Any]:
-    """What was sent to a cluster, which may not have come; it is sent again."""
+    """Forget the values sent to a cluster, since they may be lost, and return their futures."""
     return [*_held.pop(client, {}).values()]
 
 
 def running_client() -> Any:
-    """The client that computes what is computed now; None if it isn't a cluster's."""
+    """The distributed client that computes now; None without a cluster."""
     from dask.base import get_scheduler
 
     if "distributed" not in sys.modules:
@@ -111,7 +115,7 @@ def running_client() -> Any:
 
 
 def _pickled(value: Any) -> bytes:
-    """As cloudpickle does it, but code keeps the name of its file, for tracebacks."""
+    """The bytes of cloudpickle, but code keeps the name of its file, for tracebacks."""
     import cloudpickle
 
     known = cloudpickle.CloudPickler.dispatch_table
@@ -131,7 +135,7 @@ def _pickled(value: Any) -> bytes:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """While this lasts, what the user's modules define is pickled by value."""
+    """A context in which the user's modules are pickled by value."""
     import cloudpickle
 
     with _lock:
@@ -150,6 +154,6 @@ def _by_value() -> Iterator[None]:
 def _is_users(name: str, module: Any) -> bool:
     file = getattr(module, "__file__", None)
     if name == "__main__" or not isinstance(file, str) or getattr(module, "__name__", "") != name:
-        return False  # what is in __main__ goes by value in any case
+        return False  # cloudpickle sends __main__ by value anyway
     ours = name.partition(".")[0] == "tapegrad"
     return not (ours or is_installed(file) or is_pythons(file))

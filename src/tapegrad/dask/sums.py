@@ -1,9 +1,9 @@
-r"""Sums of what parts give, in an order that depends on the number of parts alone.
+r"""Sums of the parts' results, in an order that depends only on the number of parts.
 
 parts    0   1   2   3   4
           \ /     \ /    |
-          0+1     2+3    |        floats are rounded at each sum, so the order is the tree's,
-             \   /       |        whoever computes what, and when
+          0+1     2+3    |        each sum rounds, so the order is fixed by the tree,
+             \   /       |        whatever the schedule
              0+..+3      |
                   \     /
                   0+..+4
@@ -20,13 +20,16 @@ from tapegrad.core.arrays import read
 from tapegrad.tracing.runs.traced import kept_as
 from tapegrad.trees import tree_leaves, tree_map
 
-PARTS_NAMED = 3  # parts that are named, of many
+PARTS_NAMED = 3  # most parts that a warning names
 
 
 class Share(NamedTuple):
-    """What some parts give together: a tree, weighted by their rows where it is a mean's; how many
-    rows they have; the first parts whose value or derivatives aren't finite; and the dtypes of half
-    precision that leaves have, which are added up in float32."""
+    """The partial result of some parts.
+
+    The tree (weighted by rows for a mean), the number of rows, the first parts with a value or
+    derivative that isn't finite, and the half-precision dtypes of the leaves, which are summed in
+    float32.
+    """
 
     total: Any
     rows: int
@@ -35,7 +38,7 @@ class Share(NamedTuple):
 
 
 def share_of(result: Any, rows: int, number: int, is_mean: bool) -> Share:
-    """What one part gives; to a mean one without rows gives nothing, though its own is NaN."""
+    """The partial result of one part; for a mean, a part without rows counts as 0, not NaN."""
     is_nothing = is_mean and rows == 0
     total = tree_map(lambda x: read(x) * rows if is_mean else read(x), result)
     total = tree_map(np.zeros_like, total) if is_nothing else total
@@ -45,13 +48,13 @@ def share_of(result: Any, rows: int, number: int, is_mean: bool) -> Share:
 
 
 def together(a: Share, b: Share) -> Share:
-    """The share of two groups of parts, of which the first comes before the second."""
+    """The partial result of two groups of parts, in order."""
     total = tree_map(np.add, a.total, b.total)
     return Share(total, a.rows + b.rows, (*a.not_finite, *b.not_finite)[:PARTS_NAMED], a.halves)
 
 
 class Pairs:
-    """The tree above, as its leaves come: of each level one sum at the most is waiting."""
+    """The tree of sums above, built as its leaves arrive: at most one sum of each level waits."""
 
     def __init__(self, add: Callable[[Any, Any], Any]) -> None:
         self._add = add
@@ -66,7 +69,7 @@ class Pairs:
 
     @property
     def waiting(self) -> list[Any]:
-        """The sums that wait for others; they may be replaced by their values."""
+        """The sums that wait for a partner; they may be replaced by their values."""
         return [x for _, x in self._waiting]
 
     @waiting.setter

@@ -1,4 +1,4 @@
-"""Training on data in parts: optimisers' steps and SciPy's minimisers, each a pass over all."""
+"""Training on data in parts by optimisers and SciPy's minimisers; a step passes over all data."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def fit(
     callback: Callable[[dict[str, float], Any], Any] | None = None,
     compile: Compile = "always",
 ) -> Fitted:
-    """Steps of an optimiser along the gradient of a loss whose data come in parts.
+    """Train by the gradient of a loss whose data come in parts.
 
         fitted = td.fit(loss, params, X, Y, over=("x", "y"), optimiser=adam(1e-2), steps=50)
 
     Parameters
     ----------
-    loss, over, reduce, plus, rows, check, compile : as of `value_and_grad`. If the loss has a
-        parameter `rng`, it is given a generator there, whose draws the seed determines.
+    loss, over, reduce, plus, rows, check, compile : as in `value_and_grad`. A parameter `rng` of
+        the loss receives a generator whose draws follow from the seed.
     params, args : the arguments of the loss; `params` is a tree of arrays and floats.
-    optimiser : `adam()`, if you don't say.
-    steps : how often all data are gone through.
-    checkpoint : a file. If it is there, the run goes on from it, bit for bit; it is written after
+    optimiser : the optimiser; `adam()` by default.
+    steps : the number of steps, each a pass over all data.
+    checkpoint : a file. If it exists, the run continues from it, bit for bit; it is written after
         each step.
-    progress : show a bar (tqdm), a step each.
+    progress : show a progress bar (tqdm) of the steps.
     callback : called after each step with its entry of the history, "epoch" and "loss", and the
         parameters. If it returns True, the run stops.
 
     Returns
     -------
-    `tapegrad.optim.Fitted`: parameters, state, history.
+    `tapegrad.optim.Fitted`: parameters, state and history.
     """
     _check_again(args, checkpoint)
     optimiser = optimiser or adam()
@@ -97,10 +97,10 @@ def minimise(
 
     Parameters
     ----------
-    loss, over, reduce, plus, rows, check, compile : as of `value_and_grad`.
+    loss, over, reduce, plus, rows, check, compile : as in `value_and_grad`.
     params, args : the arguments of the loss; `params` is a tree of arrays and floats.
-    method, bounds, checkpoint, progress, options : as of `tapegrad.optim.minimise`. Methods that
-        take products with the Hessian ("trust-ncg", "Newton-CG") get sums over the parts.
+    method, bounds, checkpoint, progress, options : as in `tapegrad.optim.minimise`. Methods that
+        take Hessian-vector products ("trust-ncg", "Newton-CG") get sums over the parts.
 
     Returns
     -------
@@ -116,17 +116,19 @@ def minimise(
 
 
 def _check_again(args: tuple[Any, ...], checkpoint: Any) -> None:
-    """Whether these arguments can be gone through again, and by a run that goes on."""
+    """Check that the arguments can be iterated repeatedly, and that a run can continue with
+    them."""
     for x in args:
         if isinstance(x, Iterator):
             raise ArgumentError(
-                f"a {type(x).__name__} is at its end after one step. Pass a list of parts, or an "
+                f"a {type(x).__name__} is exhausted after one step. Pass a list of parts, or an "
                 "object whose `__iter__` begins anew"
             )
     if checkpoint is not None and any(
         isinstance(x, np.random.Generator) for x in tree_leaves(args)
     ):
         raise ArgumentError(
-            "a checkpoint doesn't hold where a generator among the arguments was. Call the loss's "
-            "parameter `rng`, and leave it out here: fit passes one whose draws follow from seed="
+            "a checkpoint doesn't hold the state of a generator among the arguments. Call the "
+            "loss's parameter `rng`, and leave it out here: fit passes one whose draws follow from "
+            "seed="
         )

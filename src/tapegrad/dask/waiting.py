@@ -1,4 +1,4 @@
-"""Waiting for what Dask computes, as long as there is somebody who can."""
+"""Waiting for Dask's results, as long as some worker can compute them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from tapegrad.dask.sending import forgotten, running_client
 
-ALONE = "5 minutes"  # in which no worker does anything, till a call gives up
-AGAIN = 5.0  # seconds between looks at the workers
+ALONE = "5 minutes"  # a call gives up if no worker does anything for so long
+AGAIN = 5.0  # seconds between checks of the workers
 
 LOST = (
-    "What parts a worker held is gone, and nothing says how to make them again: what was sent by "
-    "client.scatter goes with its worker. Send them again, or pass dask arrays or delayed values, "
-    "which are computed again where they are lost"
+    "A worker was lost with its parts, and nothing says how to compute them again: data of "
+    "client.scatter are lost with their worker. Send them again, or pass dask arrays or delayed "
+    "values, which are recomputed when they are lost"
 )
 
 
 def computed(wanted: Iterable[Any], label: str) -> list[Any]:
-    """The values of these collections of Dask's, computed where others are."""
+    """The values of these dask collections, computed by the current scheduler."""
     from dask.base import compute
 
     client = running_client()
@@ -31,12 +31,15 @@ def computed(wanted: Iterable[Any], label: str) -> list[Any]:
         found: list[Any] = client.sync(_gathered, client, futures, label)
         return found
     finally:
-        _release(futures)  # if one has failed, nobody asks for the others any more
+        _release(futures)  # after a failure the other results aren't needed
 
 
 async def _gathered(client: Any, futures: Sequence[Any], label: str) -> Any:
-    """The values of futures. Dask itself waits for ever where nobody computes them: without any
-    worker, or where it has lost count of a task as a worker died."""
+    """The values of futures, with a time limit.
+
+    Dask itself waits for ever if nobody computes them: without any worker, or if it lost track of
+    a task when a worker died.
+    """
     import asyncio
 
     import dask
@@ -62,39 +65,39 @@ async def _gathered(client: Any, futures: Sequence[Any], label: str) -> Any:
 
 
 class Seen(NamedTuple):
-    """What a cluster does: which tasks each worker was given, when it said what it does, and
-    whether one works on any."""
+    """The state of a cluster: the tasks given to each worker, the time of its last heartbeat, and
+    whether any worker is busy."""
 
     given: dict[str, Any]
     heard: dict[str, float]
     is_busy: bool
 
     def has_heard_since(self, before: Seen) -> bool:
-        """Whether all workers have said something. One that imports, or compiles, can't."""
+        """Whether all workers have reported since; a worker that imports or compiles can't."""
         return all(at > before.heard.get(name, 0.0) for name, at in self.heard.items())
 
     def said(self, limit: float) -> str:
         if self.given:
             why = (
                 f"for {limit:g} seconds none of the cluster's {len(self.given)} workers has done "
-                "anything. None may be able to do what a task asks for, or Dask has lost count of "
-                "one as a worker died; call again, or client.restart()"
+                "anything. Perhaps none has the resources that a task needs, or Dask lost track of "
+                "a task when a worker died; call again, or client.restart()"
             )
         else:
             why = (
                 f"the cluster has had no worker for {limit:g} seconds. They may not have started "
-                "yet, or have died while they started, after which a LocalCluster starts no "
+                "yet, or may have died while starting, after which a LocalCluster starts no "
                 "others: its scale(n) does"
             )
         setting = "distributed.scheduler.no-workers-timeout"
-        return f"{why}. How long a call waits is Dask's setting {setting}"
+        return f"{why}. Dask's setting {setting} says how long a call waits"
 
 
 async def _seen(client: Any) -> Seen:
     try:
         given = await client.processing()
         workers = (await client.scheduler.identity())["workers"]
-    except OSError:  # if the scheduler can't be asked, Dask gives up by itself
+    except OSError:  # the scheduler can't be reached: Dask gives up by itself
         return Seen({}, {}, True)
     counts = [worker["metrics"].get("task_counts", {}) for worker in workers.values()]
     is_busy = any(n for tasks in counts for name, n in tasks.items() if name != "memory")
@@ -103,5 +106,5 @@ async def _seen(client: Any) -> Seen:
 
 def _release(futures: Sequence[Any]) -> None:
     for future in futures:
-        if hasattr(future, "release"):  # what wasn't a collection is there already
+        if hasattr(future, "release"):  # other objects are values already
             future.release()

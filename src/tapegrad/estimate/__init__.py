@@ -6,8 +6,8 @@
     print(fit.summary())
 
 `nll(params, *data)` is a negative log-likelihood of plain NumPy, `params` a tree. Constraints are
-the transforms of `tapegrad.transforms`, or bounds. `ExactDerivatives` gives statsmodels' likelihood
-models their derivatives, and `tapegrad.estimate.sklearn` has estimators by scikit-learn's
+the transforms of `tapegrad.transforms`, or bounds. `ExactDerivatives` adds exact derivatives to
+statsmodels' likelihood models; `tapegrad.estimate.sklearn` has estimators with scikit-learn's
 conventions.
 """
 

@@ -1,4 +1,4 @@
-"""What a likelihood says about its parameters: estimates, their errors, and where they may lie."""
+"""Estimates of a likelihood's parameters: standard errors, intervals, profiles."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Quantity = str | tuple[Any, ...] | Callable[[Any], Any]
 
 
 class Delta(NamedTuple):
-    """A function of the estimates, with its standard errors: of each number of `value`, in the
-    order of `trees.flatten`, `cov` has a row."""
+    """A function of the estimates, with standard errors; `cov` has a row for each number of
+    `value`, in the order of `trees.flatten`."""
 
     value: Any
     se: Any
@@ -30,7 +30,7 @@ class Delta(NamedTuple):
 
 
 class Summary(str):
-    """A text that shows itself as it is."""
+    """A text whose `repr` is the text itself."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -46,7 +46,7 @@ def maximum_likelihood(
     method: str = "L-BFGS-B",
     **options: Any,
 ) -> Estimate:
-    """The parameters under which the data are most likely, and how well they are known.
+    """The parameters that maximise the likelihood of the data, with their uncertainty.
 
         fit = maximum_likelihood(nll, {"mean": 0.0, "scale": 1.0}, x, transforms={"scale": log})
         fit.params, fit.se(), fit.confidence_interval("scale", method="profile")
@@ -54,29 +54,30 @@ def maximum_likelihood(
 
     Parameters
     ----------
-    nll : `nll(params, *data)`, the negative log-likelihood of plain NumPy: an array with one number
-        for each independent row, or their sum. A mean would make all errors too large.
-    init : where to begin: a tree of arrays and floats.
-    data : what else the function takes.
+    nll : `nll(params, *data)`, the negative log-likelihood in plain NumPy: an array with one number
+        for each independent row, or their sum. With a mean all errors would be too large.
+    init : the start: a tree of arrays and floats.
+    data : further arguments of the function.
     transforms : a transform for all parameters, or a dict (of dicts) from their names to transforms
-        of `tapegrad.transforms`. The likelihood is the same whatever transforms it, so no Jacobian
+        of `tapegrad.transforms`. A likelihood doesn't depend on the transform, so no Jacobian
         is added.
-    bounds : the same of pairs `(lower, upper)`, None where there is no end, for parameters that may
-        lie on their bounds. These have no standard errors there.
-    penalty : `penalty(params)`, which is added once: minus the logarithm of a prior density, say,
-        whose most likely parameters are then found.
-    method : of `scipy.optimize.minimize`; those that take Hessians or products with them get exact
-        ones. With up to 300 numbers Newton steps follow, to the last digits.
-    options : what else SciPy's function takes (`tol=`, `options=`).
+    bounds : likewise, pairs `(lower, upper)`, with None for no end, for parameters that may lie on
+        their bounds. A parameter on its bound has no standard error.
+    penalty : `penalty(params)`, added once: for example minus the log-density of a prior, for the
+        parameters of the highest posterior density.
+    method : a method of `scipy.optimize.minimize`; methods that take Hessians or Hessian-vector
+        products get exact ones. For up to 300 numbers Newton steps refine the result to full
+        precision.
+    options : other arguments of SciPy's function (`tol=`, `options=`).
 
     Returns
     -------
-    An `Estimate`. A warning says where the search didn't converge.
+    An `Estimate`. A search that doesn't converge gives a warning.
 
     Raises
     ------
-    ArgumentError : the likelihood or a derivative isn't finite at `init`; the message says in which
-        rows, or by which parameters. Or `init` isn't within its transforms and bounds.
+    ArgumentError : the likelihood or a derivative isn't finite at `init` (the message names the
+        rows or the parameters); or `init` lies outside its transforms or bounds.
     """
     likelihood = Likelihood(nll, Unconstrained(init, transforms), data, penalty, bounds)
     found = minimum(likelihood, method, options)
@@ -86,19 +87,19 @@ def maximum_likelihood(
 
 
 class Estimate:
-    """The parameters that `maximum_likelihood` found.
+    """The result of `maximum_likelihood`.
 
     Attributes
     ----------
     params : a tree like `init`.
-    nll : the negative log-likelihood there, without the penalty.
-    nobs : the number of rows, if `nll` tells them apart, or None.
-    converged, message : whether it is a maximum, and what is known of it.
-    result : what SciPy's minimiser returned, for the unconstrained numbers.
+    nll : the negative log-likelihood at `params`, without the penalty.
+    nobs : the number of rows, or None if `nll` returns one number.
+    converged, message : whether the search converged to a maximum, and the details.
+    result : the result of SciPy's minimiser, for the unconstrained numbers.
 
-    The `kind` of covariance is "hessian", the inverse of the Hessian H; "opg", that of S^T S, where
-    S has the derivative of each row; or "sandwich", H^-1 S^T S H^-1, which holds for independent
-    rows whatever their distribution really is. With a penalty H is that of what was minimised.
+    The `kind` of covariance is "hessian", the inverse of the Hessian H; "opg", the inverse of
+    S^T S, where S has the derivative of each row; or "sandwich", H^-1 S^T S H^-1, which is valid
+    for independent rows of any distribution. With a penalty, H is the Hessian of the penalised sum.
     """
 
     def __init__(self, likelihood: Likelihood, found: Minimum) -> None:
@@ -135,7 +136,7 @@ class Estimate:
         return self._same_likelihood().scores(self._found.u)
 
     def _same_likelihood(self) -> Likelihood:
-        """The likelihood, if it still says what it said."""
+        """The likelihood, after a check that its value at the estimate hasn't changed."""
         now = float(np.sum(self._likelihood.rows(self._found.u)))
         if not np.isclose(now, self.nll, rtol=1e-9, atol=1e-9, equal_nan=True):
             raise ArgumentError(
@@ -147,7 +148,7 @@ class Estimate:
     def cov(self, kind: str = "hessian") -> np.ndarray:
         """The covariance of all numbers of `params`, in the order of `trees.flatten`.
 
-        Rows of numbers that the data don't tell are NaN, and a warning names them.
+        Rows of numbers that the data don't determine are NaN, and a warning names them.
         """
         slopes = self._likelihood.functions.flat_jacobian(self._found.u)
         return self._told(slopes, kind, self._likelihood.space.names)
@@ -157,12 +158,12 @@ class Estimate:
         return self._likelihood.space.tree(_roots(self.cov(kind)))
 
     def delta(self, g: Callable[[Any], Any], kind: str = "hessian") -> Delta:
-        """A function of the parameters at the estimate, and its standard errors by the delta
-        method: J cov J^T with the exact Jacobian J.
+        """A function of the parameters at the estimate, with standard errors by the delta method.
 
+            cov(g) = J cov J^T    with the exact Jacobian J of g
             fit.delta(lambda params: params["a"] / params["b"]).se
 
-        `g` returns a number, an array, or a tree of these.
+        `g` returns a number, an array, or a tree of them.
         """
         space = self._likelihood.space
         value = g(space.forward(self._found.u))
@@ -178,7 +179,7 @@ class Estimate:
         method: str = "wald",
         kind: str = "hessian",
     ) -> tuple[Any, Any]:
-        """Where the parameters, or a function of them, lie by this level: `(lower, upper)`.
+        """A confidence interval for the parameters, or a function of them: `(lower, upper)`.
 
             fit.confidence_interval()                              # a tree for each end
             fit.confidence_interval("scale", method="profile")
@@ -188,11 +189,11 @@ class Estimate:
         Parameters
         ----------
         of : the name of a number, the path to it (indices of arrays come last), or a function of
-            the parameters that returns one. None means all parameters, by "wald" alone.
-        method : "wald", so many standard errors to both sides; or "profile", all values that the
-            likelihood doesn't reject, whatever the other parameters: it is the same for a parameter
-            and for its logarithm.
-        kind : of the covariance, for "wald".
+            the parameters that returns a number. None means all parameters, by "wald" only.
+        method : "wald", a multiple of the standard error to both sides; or "profile", all values
+            that the likelihood ratio doesn't reject, maximised over the other parameters. A
+            "profile" doesn't depend on the parametrisation: it maps to the logarithm, for example.
+        kind : the kind of covariance, for "wald".
         """
         if method not in ("wald", "profile"):
             raise ArgumentError(f'method is "wald" or "profile", not {method!r}')
@@ -213,25 +214,25 @@ class Estimate:
         return tree(value - far * se), tree(value + far * se)
 
     def profile(self, of: Quantity, values: Any) -> np.ndarray:
-        """The profile likelihood: the least that is minimised where a number has these values.
+        """The profile likelihood: the minimum of the objective at fixed values of one number.
 
-            2 * (fit.profile("scale", grid) - fit.nll)    # beside a quantile of chi2(1)
+            2 * (fit.profile("scale", grid) - fit.nll)    # compare with a quantile of chi2(1)
 
         Parameters
         ----------
         of : a number, as in `confidence_interval`.
-        values : float64[k], what it is held to.
+        values : float64[k], the fixed values.
 
         Returns
         -------
-        float64[k], with the penalty where there is one. NaN where no minimum was found, which a
-        warning says.
+        float64[k], including the penalty if there is one. It is NaN, with a warning, where no
+        minimum was found.
         """
         likelihood, values = self._same_likelihood(), np.asarray(values, float)
         return profiling.profile(likelihood, self._found, self._hessian, *self._one(of), values)
 
     def _one(self, of: Quantity) -> tuple[Callable[[Any], Any], str]:
-        """A function of the parameters that gives one number, and what it is called."""
+        """A function of the parameters that returns one number, and its name."""
         if callable(of):
             quantity, name = of, getattr(of, "__name__", repr(of))
         else:
@@ -279,7 +280,7 @@ class Estimate:
         return Summary("\n".join([*lines, "  ".join(f"{k} {v}" for k, v in known.items())]))
 
     def _told(self, slopes: Any, kind: str, names: Sequence[str] | None = None) -> np.ndarray:
-        """The covariance of a vector with these derivatives by the unconstrained numbers."""
+        """The covariance of a vector; `slopes` is its Jacobian by the unconstrained numbers."""
         if kind not in ("hessian", "opg", "sandwich"):
             raise ArgumentError(f'kind is "hessian", "opg" or "sandwich", not {kind!r}')
         slopes = np.asarray(slopes, float)
@@ -302,7 +303,7 @@ class Estimate:
 
 
 class _Entry:
-    """The function of a tree that gives an entry of a leaf."""
+    """A function of a tree: an entry of one leaf."""
 
     def __init__(self, path: Any, index: tuple[Any, ...]) -> None:
         self.path, self.index = path, index
@@ -313,7 +314,7 @@ class _Entry:
 
 
 def _far(level: float) -> float:
-    """How many standard errors an interval of this level has to each side."""
+    """Half the length of an interval of this level, in standard errors."""
     if not 0 < level < 1:
         raise ArgumentError(f"level is between 0 and 1, as 0.95 is; not {level!r}")
     return float(stats.norm.isf((1.0 - level) / 2))

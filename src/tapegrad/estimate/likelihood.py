@@ -1,9 +1,9 @@
 """A negative log-likelihood as a function of unconstrained numbers, and its minimum.
 
-SciPy's minimiser comes near the minimum, and Newton steps with the exact Hessian go on until the
-likelihood can't tell any more: half of g' H^-1 g is by how much the minimum is lower than this
-point. So whether a fit has converged is asked in units of the log-likelihood, whatever the units of
-the parameters.
+SciPy's minimiser comes close to the minimum; then Newton steps with the exact Hessian continue up
+to rounding error. The expected decrease g' H^-1 g / 2, the height of this point above the minimum,
+is the criterion of convergence: it is in units of the log-likelihood, whatever the units of the
+parameters.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tapegrad.transforms import Unconstrained, at_paths
 
 _WITH_PRODUCTS = frozenset(["newton-cg", "trust-ncg", "trust-krylov", "trust-constr"])
 _WITH_HESSIANS = frozenset(["dogleg", "trust-exact"])
-_NEWTON = 300  # numbers: of more no Hessian is computed unless it is asked for
+_NEWTON = 300  # with more numbers the Hessian is computed only on request
 _TOLERANCE = 1e-9  # of the minimum, in units of the log-likelihood
-_FLAT = 1e-13  # of the largest curvature, once each number is measured in its own
+_FLAT = 1e-13  # relative to the largest curvature, after scaling each number by its own
 
 
 class _Functions:
@@ -39,7 +39,7 @@ class _Functions:
 
     def rows(self, u: Any, *data: Any) -> Any:
         rows = self.nll(self.space.forward(u), *data)
-        return getattr(rows, "values", rows)  # of a Series
+        return getattr(rows, "values", rows)  # values of a Series
 
     def total(self, u: Any, *data: Any) -> Any:
         params = self.space.forward(u)
@@ -49,21 +49,20 @@ class _Functions:
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """What functions are made of. They are told apart by themselves, whatever they compare equal
-    to, and live as long as this does."""
+    """The parts of functions, compared by identity (`key`), and kept alive by this object."""
 
     parts: tuple[Any, Any, Unconstrained] = dataclasses.field(compare=False)
     key: Any
 
 
-@functools.lru_cache(maxsize=4)  # it keeps them alive
+@functools.lru_cache(maxsize=4)  # the cache keeps the parts alive
 def _functions(made: _Made) -> _Functions:
-    """The next fit of a likelihood finds what was traced for the last one."""
+    """The functions of a likelihood; a later fit of it reuses their traces."""
     return _Functions(*made.parts)
 
 
 class Likelihood:
-    """What is minimised for some data: `rows(u)` summed up, and the penalty."""
+    """The objective for some data: the sum of `rows(u)`, and the penalty."""
 
     def __init__(
         self,
@@ -90,9 +89,12 @@ class Likelihood:
         return float(value), np.asarray(slope, float)
 
     def at(self, u: np.ndarray) -> tuple[float, np.ndarray]:
-        """What is minimised and its gradient. Where they aren't numbers it is flat, and worse than
-        at the start by as much as that lets searches come back."""
-        with contextlib.suppress(np.linalg.LinAlgError):  # a matrix isn't positive definite there
+        """The objective and its gradient.
+
+        Where they aren't finite, the objective is 2 |f0| + 1 above its start value f0 with zero
+        gradient: high enough that searches come back.
+        """
+        with contextlib.suppress(np.linalg.LinAlgError):  # a matrix isn't positive definite at u
             value, slope = self._raw(u)
             if value == -np.inf or (value < np.inf and np.isfinite(slope).all()):
                 return value, slope
@@ -102,7 +104,7 @@ class Likelihood:
         try:
             with np.errstate(all="ignore"):
                 return np.asarray(self.functions.hessian(u, *self.data), float)
-        except np.linalg.LinAlgError:  # nobody stays there
+        except np.linalg.LinAlgError:  # no search ends at such a u
             return np.eye(len(u))
 
     def product(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -112,13 +114,13 @@ class Likelihood:
         """The derivative of each row's negative log-likelihood."""
         if self.count is None:
             raise ArgumentError(
-                "what rows say each is needed for this, and nll returns one number for all of "
+                "this needs the likelihood of each row, and nll returns one number for all of "
                 "them: return an array with one for each"
             )
         return np.asarray(self.functions.jacobian(u, *self.data), float)
 
     def _check_start(self) -> int | None:
-        """The number of rows, if the function tells them apart."""
+        """The number of rows, or None if the function returns one number; checks the start."""
         start = self.space.start
         rows = self.rows(start)
         if rows.ndim > 1 or rows.dtype.kind not in "fiu":
@@ -141,11 +143,11 @@ class Likelihood:
             raise ArgumentError(
                 f"the derivative of nll by {self.called(bad)} is {slope[bad[0]]} at init"
             )
-        # One row alone may be a sum that has kept its axis: its score is 0 at the estimate.
+        # A single row may be a sum that kept its axis: its score is 0 at the estimate.
         return rows.size if rows.size > 1 else None
 
     def called(self, which: np.ndarray) -> str:
-        """Unconstrained numbers by the names of the constrained ones, if there are as many."""
+        """Names of unconstrained numbers: those of the constrained ones if there are as many."""
         names = self.space.names
         same = len(names) == len(self.space.start)
         return _few([names[k] if same else f"number {k}" for k in which])
@@ -157,7 +159,7 @@ def _few(items: Any) -> str:
 
 
 def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of each unconstrained number. What is transformed has none."""
+    """The bounds of each unconstrained number; a transformed number has none."""
     ends: list[list[np.ndarray]] = [[], []]
     found = at_paths(bounds, space.paths, "bounds")
     for part, known, given in zip(space.parts(space.start), space.transforms, found, strict=True):
@@ -165,9 +167,9 @@ def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
             raise ArgumentError(f"a parameter has bounds and {known!r}: one of them is enough")
         if given is not None and not _is_pair(given):
             raise ArgumentError(
-                f"bounds of a parameter are (lower, upper), numbers or arrays, not {given!r}. Of "
-                "SciPy's pairs, one for each number, that is np.array(pairs, float).T, with "
-                "infinities in the place of None"
+                f"bounds of a parameter are (lower, upper), numbers or arrays, not {given!r}. For "
+                "SciPy's pairs, one for each number, pass np.array(pairs, float).T, with "
+                "infinities instead of None"
             )
         for side, open_end, end in zip(ends, (-np.inf, np.inf), given or (None, None), strict=True):
             side.append(np.broadcast_to(open_end if end is None else end, np.shape(part)).ravel())
@@ -178,7 +180,7 @@ def _bounds(space: Unconstrained, bounds: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_pair(given: Any) -> bool:
-    """Two ends; tuples among them are what SciPy takes, a pair for each number."""
+    """Whether these are two ends. Tuples among them are SciPy's form, a pair for each number."""
     if not isinstance(given, (tuple, list, np.ndarray)) or len(given) != 2:
         return False
     return not any(type(x) is tuple for x in given)
@@ -186,10 +188,11 @@ def _is_pair(given: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Curvature:
-    """A symmetric matrix taken apart, each number measured by its own curvature, `size`.
+    """The eigendecomposition of a symmetric matrix, scaled by the root `size` of its diagonal.
 
-    `directions` are columns in which it is 1, `bent` are those in which it is 1 or -1, and `flat`
-    those in which it isn't positive, in units of `size`; `has_bend` says which numbers have one.
+    `directions` are columns with curvature 1, `bent` columns with curvature 1 or -1, and `flat` the
+    directions without positive curvature, in units of `size`; `has_bend` marks the numbers with
+    some.
     """
 
     directions: np.ndarray
@@ -201,12 +204,12 @@ class Curvature:
 
     @staticmethod
     def of(matrix: np.ndarray, fixed: np.ndarray) -> Curvature:
-        """Of a matrix; `fixed` numbers don't move."""
+        """The curvature of a matrix; `fixed` numbers don't move."""
         size = np.sqrt(np.abs(np.diagonal(matrix)))
         known = (size > 0) & np.isfinite(size)
         size = np.where(known, size, size[known].min(initial=1.0))
         unit, scaled = np.eye(len(size)), matrix / size / size[:, None]
-        if not np.isfinite(scaled).all():  # nothing is known of it
+        if not np.isfinite(scaled).all():  # no direction is known
             return Curvature(unit[:, :0], unit[:, :0], unit, size, known, True)
         columns = unit[:, ~fixed]
         values, vectors = np.linalg.eigh(columns.T @ (scaled + scaled.T) @ columns / 2)
@@ -215,11 +218,11 @@ class Curvature:
         flat = np.hstack([vectors[:, values <= least], unit[:, fixed]])
         columns = vectors / np.sqrt(np.maximum(np.abs(values), least)) / size[:, None]
         bent = columns[:, np.abs(values) > least]
-        is_negative = bool((values < -1e-10 * most).any())  # and not by rounding
+        is_negative = bool((values < -1e-10 * most).any())  # beyond rounding error
         return Curvature(columns[:, values > least], bent, flat, size, known, is_negative)
 
     def knows(self, slopes: np.ndarray) -> np.ndarray:
-        """Which rows of linear functions stay as they are along the flat directions."""
+        """Whether each row of linear functions is constant along the flat directions."""
         slopes = slopes / self.size
         along = np.abs(slopes @ self.flat).max(axis=-1, initial=0.0)
         return along <= 1e-6 * np.linalg.norm(slopes, axis=-1)
@@ -227,8 +230,8 @@ class Curvature:
 
 @dataclasses.dataclass(frozen=True)
 class Minimum:
-    """Where the search ended. `on_bounds` says which numbers are held there by the slope; the
-    curvature is known where Newton's steps needed it."""
+    """The end of a search. `on_bounds` marks the numbers that the slope holds on a bound; the
+    curvature is set if Newton steps computed it."""
 
     u: np.ndarray
     value: float
@@ -240,7 +243,7 @@ class Minimum:
 
 
 def minimum(likelihood: Likelihood, method: str, options: dict[str, Any]) -> Minimum:
-    """The minimum near the start."""
+    """The minimum reached from the start."""
     from scipy.optimize import Bounds, minimize
 
     lower, upper = likelihood.lower, likelihood.upper
@@ -262,7 +265,7 @@ def minimum(likelihood: Likelihood, method: str, options: dict[str, Any]) -> Min
 
 
 def _held(likelihood: Likelihood, u: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Which numbers are on a bound beyond which the likelihood would be higher."""
+    """The numbers on a bound beyond which the likelihood would be higher."""
     return (u <= likelihood.lower) & (slope > 0) | (u >= likelihood.upper) & (slope < 0)
 
 
@@ -276,12 +279,12 @@ def _newton(
         curvature, bends = Curvature.of(matrix, fixed), np.diagonal(matrix)
         along = curvature.bent.T @ slope
         gain = along @ along / 2
-        if gain <= 1e-20 or (last < _TOLERANCE and gain > last / 2):  # rounding leaves no more
+        if gain <= 1e-20 or (last < _TOLERANCE and gain > last / 2):  # at rounding error
             break
         moved = _shorter(likelihood, u, value, -curvature.bent @ along) if steps_left else None
         if moved is None:
             break
-        last, before = gain, before if last < _TOLERANCE else bends  # those where it came near
+        last, before = gain, before if last < _TOLERANCE else bends  # bends on entering tolerance
         u, value, slope = moved
     flat = curvature.flat * ~fixed[:, None]
     falls = np.abs(slope / curvature.size @ flat).max(initial=0.0)
@@ -307,9 +310,11 @@ def _newton(
 def _flat_at_once(
     likelihood: Likelihood, u: np.ndarray, value: float, curvature: Curvature, along: np.ndarray
 ) -> np.ndarray:
-    """Numbers along which the likelihood is flat. Where nothing bends, the start says whether
-    something did. What rounding alone bends isn't higher by a half, or about that, one standard
-    error away."""
+    """The numbers along which the likelihood is flat.
+
+    If some have no curvature, those among them with curvature at the start. Otherwise the rise one
+    standard error away decides: true curvature gives about 1/2, rounding error doesn't.
+    """
     if (none := ~curvature.has_bend).any():
         return none & (likelihood.hessian(likelihood.space.start).diagonal() > 0)
     along = along if along.any() else np.ones(len(along))
@@ -318,7 +323,7 @@ def _flat_at_once(
     for there in (u + step, u - step):
         inside = np.array_equal(there, np.clip(there, likelihood.lower, likelihood.upper))
         higher, slope = likelihood.at(there)
-        if inside and (slope.any() or higher < value + 1):  # else it may not be defined there
+        if inside and (slope.any() or higher < value + 1):  # otherwise maybe undefined there
             rises.append(higher - value)
     is_flat = bool(rises) and not 1e-3 < min(rises) < 1e2
     return is_flat & (np.abs(step * curvature.size) > 0.1)
@@ -327,7 +332,7 @@ def _flat_at_once(
 def _shorter(
     likelihood: Likelihood, u: np.ndarray, value: float, step: np.ndarray
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """The step, or a part of it that doesn't lead up."""
+    """The step, halved until it doesn't lead up; None if no part of it does."""
     for part in 0.5 ** np.arange(20):
         there = np.clip(u + part * step, likelihood.lower, likelihood.upper)
         at, slope = likelihood.at(there)

@@ -1,10 +1,10 @@
 """Profile likelihoods, by SciPy's SLSQP with exact derivatives.
 
-The unconstrained numbers are u = u_0 + T z, where z measures how far each direction is from the
-estimate in standard errors: there the likelihood is nearly the same quadratic for all models.
+The unconstrained numbers are u = u_0 + T z, where z is the distance from the estimate in standard
+errors along each direction: in z the likelihood is nearly the same quadratic for all models.
 
-    profile at c      least nll(u)       where g(u) = c
-    ends by level     least, most g(u)   where 2 (nll(u) - nll(u_0)) <= the quantile of chi2(1)
+    profile at c      min nll(u)         where g(u) = c
+    ends by level     min, max of g(u)   where 2 (nll(u) - nll(u_0)) <= the quantile of chi2(1)
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ class _Scaled:
         }
 
     def rise(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        """By how much the likelihood is worse than at the estimate."""
+        """The rise of the objective above its value at the estimate, and its gradient."""
         value, slope = self.likelihood.at(self.u + self.scale @ z)
         return value - self.least, self.scale.T @ slope
 
     def off(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        """How far the quantity is from its estimate, in standard errors."""
+        """The distance of the quantity from its estimate, in standard errors, and its gradient."""
         value, slope = self.quantity(self.u + self.scale @ z)
         return (float(value) - self.value) / self.se, self.scale.T @ np.asarray(slope) / self.se
 
     def least_of(
         self, goal: Callable[..., Any], kind: str, held: Callable[..., Any], start: np.ndarray
     ) -> np.ndarray:
-        """The z where `goal` is least while `held` is 0, or not below; NaN if it isn't found."""
+        """The z that minimises `goal` subject to `held` = 0 or >= 0; NaN if it isn't found."""
         limit = {"type": kind, "fun": lambda z: held(z)[0], "jac": lambda z: held(z)[1]}
         limits = [limit, self.within] if len(self.within["fun"](start)) else [limit]
         options = {"ftol": 1e-13, "maxiter": 500}
@@ -72,13 +72,13 @@ class _Scaled:
             )
             z = result.x
             (_, slope), (gap, normal) = goal(z), held(z)
-            # whatever SciPy says: is it feasible, and do the slopes cancel?
+            # Check feasibility and that the slopes cancel, whatever SciPy reports.
             rest = slope - normal * np.vdot(normal, slope) / np.vdot(normal, normal)
             small = 1e-4 * max(1.0, float(np.linalg.norm(slope)))
         if abs(gap) < 1e-6 and np.linalg.norm(rest) < small:
             return z
         if len(limits) == 2 and np.min(self.within["fun"](z)) < 1e-9 and result.success:
-            return z  # on a bound, where SciPy is asked
+            return z  # on a bound: rely on SciPy's report
         return np.full_like(start, np.nan)
 
 
@@ -90,7 +90,7 @@ def ends(
     name: str,
     level: float,
 ) -> tuple[float, float]:
-    """The least and the largest value that the likelihood doesn't reject."""
+    """The smallest and the largest value that the likelihood ratio doesn't reject."""
     scaled = _Scaled(likelihood, found, curvature, quantity, name)
     allowed = float(stats.chi2.ppf(level, 1)) / 2
 
@@ -120,7 +120,7 @@ def profile(
     name: str,
     values: np.ndarray,
 ) -> np.ndarray:
-    """The least of the likelihood for each value: outwards, each from the last."""
+    """The minimum of the likelihood at each value, outwards, each started from the last."""
     scaled = _Scaled(likelihood, found, curvature, quantity, name)
     offs = (values.ravel() - scaled.value) / scaled.se
     out = np.full(offs.shape, np.nan)

@@ -1,12 +1,12 @@
-"""Regressors and classifiers by scikit-learn's conventions, made of a likelihood.
+"""Regressors and classifiers with scikit-learn's conventions, made of a likelihood.
 
     from tapegrad.estimate.sklearn import Regressor
 
     model = Regressor(loss, prediction, init, transforms={"scale": log}).fit(X, y)
     model.params_, model.estimate_.se(), model.predict(X)
 
-They go where scikit-learn's go: pipelines, grid searches, cross-validation. This module needs
-scikit-learn; what they are made of, `maximum_likelihood`, doesn't.
+They work wherever scikit-learn's estimators do: pipelines, grid searches, cross-validation. This
+module needs scikit-learn; `maximum_likelihood` itself doesn't.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def __dir__() -> list[str]:
 
 
 class _Fitted(BaseEstimator):
-    """What both have."""
+    """The common part of `Regressor` and `Classifier`."""
 
     params_: Any
     estimate_: Estimate
@@ -88,31 +88,31 @@ class _Fitted(BaseEstimator):
 
 
 class Regressor(RegressorMixin, _Fitted):
-    """A regression whose loss and prediction are functions of NumPy arrays.
+    """A regressor defined by a loss and a prediction, functions of NumPy arrays.
 
     Parameters
     ----------
     loss : `loss(params, X, y)`, the negative log-likelihood: an array with one number for each row,
         or their sum. `X` is float64[n, k], `y` float64[n].
-    prediction : `prediction(params, X)`, what `predict` returns.
-    init : where to begin: a tree of parameters, or a function `init(X, y)` that makes one.
+    prediction : `prediction(params, X)`, the result of `predict`.
+    init : the start: a tree of parameters, or a function `init(X, y)` that makes one.
     transforms, bounds, penalty, method : as in `maximum_likelihood`.
-    tol, max_iter : of SciPy's minimiser.
+    tol, max_iter : options of SciPy's minimiser.
 
     Attributes
     ----------
-    params_ : the parameters that were found, a tree.
+    params_ : the fitted parameters, a tree.
     estimate_ : the `Estimate`, with standard errors and more. It keeps the data.
-    n_iter_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+    n_iter_, n_features_in_, feature_names_in_ : as in all estimators of scikit-learn.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Find the parameters."""
+        """Fit the parameters."""
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         return self._fit(X, np.asarray(y, float))
 
     def predict(self, X: Any) -> np.ndarray:
-        """What the prediction says for each row."""
+        """The prediction for each row."""
         X = self._checked(X)
         found = np.asarray(self.prediction(self.params_, X))
         if found.shape != (len(X),):
@@ -124,15 +124,15 @@ class Regressor(RegressorMixin, _Fitted):
 
 
 class Classifier(ClassifierMixin, _Fitted):
-    """A classification whose loss and prediction are functions of NumPy arrays.
+    """A classifier defined by a loss and a prediction, functions of NumPy arrays.
 
     Parameters
     ----------
     loss : `loss(params, X, y)`, the negative log-likelihood: an array with one number for each row,
         or their sum. `X` is float64[n, k], `y` int64[n] with the number of each row's class in
         `classes_`.
-    prediction : `prediction(params, X)`, the probability of each class, float64[n, classes], or of
-        the second of two, float64[n].
+    prediction : `prediction(params, X)`, the probability of each class, float64[n, classes], or,
+        of two classes, the probability of the second, float64[n].
     init, transforms, bounds, penalty, method, tol, max_iter : as in `Regressor`.
 
     Attributes
@@ -142,7 +142,7 @@ class Classifier(ClassifierMixin, _Fitted):
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Find the parameters."""
+        """Fit the parameters."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
@@ -164,6 +164,6 @@ class Classifier(ClassifierMixin, _Fitted):
         return found
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row."""
+        """The most probable class of each row."""
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]

@@ -20,10 +20,11 @@ from tapegrad.derivatives import hessian, jacobian
 
 
 class ExactDerivatives:
-    """`score`, `score_obs` and `hessian` of a `GenericLikelihoodModel`, which takes differences.
+    """Exact `score`, `score_obs` and `hessian` for a `GenericLikelihoodModel`.
 
-    It goes before the model among the bases. The class says `nloglikeobs`, `loglikeobs` or
-    `loglike` in plain NumPy; what these read of the model may change.
+    statsmodels itself takes finite differences. Put this class before the model among the bases.
+    The class defines `nloglikeobs`, `loglikeobs` or `loglike` in plain NumPy; the attributes that
+    they read from the model may change.
     """
 
     loglike: Any
@@ -46,7 +47,7 @@ class ExactDerivatives:
         return np.asarray(self._score(np.asarray(params, float)))
 
     def score_obs(self, params: Any, **_: Any) -> np.ndarray:
-        """The derivatives of each observation's log-likelihood: a row for each."""
+        """The derivatives of each observation's log-likelihood, one row each."""
         return np.asarray(self._score_obs(np.asarray(params, float)))
 
     def hessian(self, params: Any) -> np.ndarray:

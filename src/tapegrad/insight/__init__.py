@@ -1,1 +1,1 @@
-"""What users are shown of tapegrad's work: what answered a call, what became of their lines."""
+"""Reports to the user about tapegrad's work: what served a call, and what became of its lines."""

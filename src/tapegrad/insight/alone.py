@@ -1,5 +1,4 @@
-"""Why cores don't share a kernel: each cause, with the line of the program that has it, and what to
-do about it.
+"""The causes that keep a kernel on one core, each with the line of the program, and the remedy.
 
 np.add.at(mesh, cell, x)     -->     rounds may add to the same place; a product with a matrix of
                                      ones and zeros adds up what cores find apart
@@ -36,7 +35,7 @@ SHORT, NARROW, ROOM, TOTALS = "short", "narrow", "room", "totals"
 
 
 class Cause(NamedTuple):
-    """One cause: what it is, at which line, and of what (a fold, a library's routine)."""
+    """One cause: its kind, its line, and its subject (a fold, a library's routine)."""
 
     kind: str
     src: Source | None
@@ -47,7 +46,7 @@ class Cause(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """The remedy."""
         return self._filled(1)
 
     def _filled(self, place: int) -> str:
@@ -55,7 +54,7 @@ class Cause(NamedTuple):
         return SAID[self.kind][place].format(what=self.what, word=word)
 
 
-# What each is, and what to do about it. docs/doing.md explains them.
+# Kind --> cause and remedy. docs/doing.md explains them.
 SAID = {
     LITTLE: ("there is too little to do", ""),
     LIBRARY: (
@@ -107,8 +106,8 @@ WORDS = {"prod": "product", "max": "maximum", "min": "minimum", "argmax": "max",
 
 
 def causes(steps: Sequence[Step], homes: Homes) -> list[Cause]:
-    """Why one core runs a kernel, or a part of one whose other parts cores share; each cause once,
-    that of the most work first. `homes` are the numbers of the plan's steps that use a cell."""
+    """The causes for which one core runs a kernel, or a part of a kernel with shared parts, each
+    once, by decreasing work. `homes` maps a cell to the numbers of the plan's steps that use it."""
     works = {id(step): work_of(step) for step in steps}
     found = _of_steps(steps, homes)
     if not found and not any(map(most_chunks, steps)):
@@ -120,7 +119,7 @@ def causes(steps: Sequence[Step], homes: Homes) -> list[Cause]:
 
 
 def _of_steps(steps: Sequence[Step], homes: Homes, finer: int = 1) -> list[Cause]:
-    """Why one core runs steps, or those in a round, of which chunks may be `finer`."""
+    """The causes for which one core runs steps; in a loop's iteration chunks may be `finer`."""
     found = []
     for step in sorted(steps, key=lambda x: -work_of(x)):
         found += [
@@ -132,17 +131,17 @@ def _of_steps(steps: Sequence[Step], homes: Homes, finer: int = 1) -> list[Cause
 
 
 def work_of(step: Step) -> float:
-    """What a step is expected to take, in additions."""
+    """The expected work of a step, in additions."""
     return float(sum(n * (work_once(x) + moved(x)) for x, n in each(step)))
 
 
 def _grains(step: Step) -> float:
-    """How many times the work that makes a chunk worthwhile a step takes."""
+    """The work of a step, in units of the least work that makes a chunk worthwhile."""
     return grains_of(step) if isinstance(step, (Loop, Gemm)) else work_of(step) / GRAIN
 
 
 def _of_step(step: Step, homes: Homes, finer: int) -> list[Cause]:
-    """Those of a step that is long enough to be shared."""
+    """The causes for a step that has enough work to be shared."""
     if isinstance(step, Recurrence):
         of_round = step.plan.steps
         found = _of_steps(of_round, homes_of(of_round), FINER)
@@ -159,7 +158,7 @@ def _of_step(step: Step, homes: Homes, finer: int) -> list[Cause]:
     half = step.in_chunk(Index(2), math.ceil(step.index.extent / 2))
     found = []
     for why, at in roles([half], homes).bound:
-        if why != CALLS:  # these are told as what they are
+        if why != CALLS:  # steps of kind CALLS get causes of their own below
             found.append(Cause(why, at.src or _source(inside), _fold(at)))
         elif isinstance(at, ArgUpdate):
             found.append(Cause(BEST, at.src, "argmax" if at.better[0] == ">" else "argmin"))
@@ -171,18 +170,18 @@ def _of_step(step: Step, homes: Homes, finer: int) -> list[Cause]:
 
 
 def _adds_totals(step: Step) -> bool:
-    """Whether a step adds up what chunks have folded, each for itself."""
+    """Whether a step adds up the partial folds of the chunks."""
     return any(cell.hint == OF_CHUNKS and cell.stored for x in leaves(step) for cell in x.needs())
 
 
 def _fold(step: Step) -> str:
-    """The name of what a step folds, as NumPy has it."""
+    """NumPy's name of a step's fold."""
     name = step.folds.name if step.folds is not None else ""
     return {"add": "sum"}.get(name, name)
 
 
 def _written(steps: Sequence[Step]) -> Source | None:
-    """The line of what steps write."""
+    """The line of the first cell that steps write."""
     cells = [cell.root for x in steps for cell, _, writes in x.accesses() if writes]
     return next((x.src for x in cells if x.src is not None), None)
 

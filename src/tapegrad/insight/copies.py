@@ -1,4 +1,4 @@
-"""The copies in kernels: arrays, or parts of them, that are moved and not computed, and why.
+"""The copies in kernels: arrays, or parts of them, that are moved and not computed; and why.
 
 for i < 1000:
     t[i] = x[i]      --> a copy of x, which is an argument, and isn't changed
@@ -18,7 +18,7 @@ from tapegrad.ir.steps import Compute, Gemm, PythonCall, Routine, Step
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.schedule.cost import each
 
-LEAST = 64  # bytes: less is no array
+LEAST = 64  # bytes: smaller copies aren't reported
 
 
 def copies(plan: Plan, tape: Tape) -> list[str]:
@@ -51,7 +51,7 @@ def copies(plan: Plan, tape: Tape) -> list[str]:
 
 
 def _plans(plan: Plan) -> Iterator[Plan]:
-    """A plan and those of the rounds of its loops."""
+    """A plan, and the plans of its loops' iterations, recursively."""
     yield plan
     for step in walk(plan.steps):
         if isinstance(step, Recurrence):
@@ -59,8 +59,7 @@ def _plans(plan: Plan) -> Iterator[Plan]:
 
 
 def _copied(leaf: Step) -> Cell | None:
-    """The array of which a step copies an element to another array; None if it does anything
-    else."""
+    """The array from which a step copies an element to another array; None for other steps."""
     if not isinstance(leaf, Compute) or leaf.combine or leaf.primitive.name != "copy":
         return None
     (read,) = leaf.reads
@@ -72,7 +71,7 @@ def _copied(leaf: Step) -> Cell | None:
 
 
 def _reader(leaf: Any, steps: Sequence[Step]) -> Step | None:
-    """What takes a copied array as a whole."""
+    """The step that takes a copied array as a whole."""
     for step in walk(steps):
         cells: list[Cell] = []
         if isinstance(step, Recurrence):
@@ -85,7 +84,7 @@ def _reader(leaf: Any, steps: Sequence[Step]) -> Step | None:
 
 
 def _of_reader(step: Step | None) -> str:
-    """Why what takes an array as a whole needs a copy."""
+    """The reason why a step that takes an array as a whole needs a copy."""
     if isinstance(step, Routine):
         return f"{step.primitive.name}, of a library, takes an array of its own"
     if isinstance(step, PythonCall):
@@ -96,7 +95,7 @@ def _of_reader(step: Step | None) -> str:
 
 
 def _of_writing(leaf: Any, source: Cell, plan: Plan, outermost: bool) -> str:
-    """Why an array can't be used in the place of its copy."""
+    """The reason why an array can't be used instead of its copy."""
     target: Cell = leaf.cell.root
     given = outermost and source in plan.inputs
     name = source.hint or "it"
@@ -129,7 +128,7 @@ def _of_writing(leaf: Any, source: Cell, plan: Plan, outermost: bool) -> str:
 
 
 def _is_set_after(leaf: Any, source: Cell, steps: Sequence[Step]) -> bool:
-    """Whether elements of the array are set behind the copy."""
+    """Whether elements of the array are set after the copy."""
     order = [*walk(steps)]
     behind = order[next(k for k, x in enumerate(order) if x is leaf) + 1 :]
     return any(

@@ -1,4 +1,4 @@
-"""Drawings of tapes, opened where the user sees them."""
+"""Drawings of tapes, opened in the browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = """<!doctype html>
 """
 
 
-SECONDS = 20.0  # that Graphviz may take: a drawing of thousands of calls isn't read, either
+SECONDS = 20.0  # time limit of Graphviz: nobody reads a drawing of thousands of calls anyway
 NONE = (
     "As text: `dot`, which is Graphviz's, draws it where that is installed (graphviz.org/download)."
 )
@@ -29,8 +29,11 @@ LONG = "As text: Graphviz takes more than {:g} s to draw so much."
 
 
 def opened(dot: str, head: str, text: str, marked: str) -> str:
-    """Open a page with a heading and a drawing; without Graphviz, or where it takes too long, with
-    a text, in which what is `marked` is red. Returns the page's file."""
+    """Open a page with a heading and a drawing.
+
+    Without Graphviz, or if it takes too long, the page shows a text, with `marked` in red. Returns
+    the path of the page.
+    """
     drawing, note = _drawn(dot)
     if note:
         red = html.escape(marked)
@@ -45,7 +48,7 @@ def opened(dot: str, head: str, text: str, marked: str) -> str:
 
 
 def _drawn(dot: str) -> tuple[str, str]:
-    """The drawing as SVG; or why there is none."""
+    """The drawing as SVG, or the reason why there is none."""
     program = shutil.which("dot")
     if program is None:
         return "", NONE

@@ -1,5 +1,5 @@
-"""Why a call took what it took: what answered it, what was traced and why, which loops of the
-program stayed loops, what became one kernel, what is kept for the derivative, what isn't fused."""
+"""The explanation of a call: what served it, traces and their causes, loops of the program,
+kernels, residuals, and steps that aren't fused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
 from tapegrad.ir.tape import Tape, Var
 
-MANY_TRACES = 3  # traces for one reason, which are one sentence
+MANY_TRACES = 3  # this many traces for one reason are told in one sentence
 SECTIONS = {
     "traces": "Traced and compiled",
     "loops": "Loops of the program",
@@ -36,15 +36,17 @@ SECTIONS = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` returns. Each part is a list of sentences; it prints as a page.
+    """The result of `explain`: lists of sentences, which print as a page.
 
-    `function` is the name of the derived function, `answered` what answered the call. `traces` are
-    the traces and compilations so far, with what had changed, from which value to which one, at
-    which line, and the fix. `loops` says which loops of the program are loops of the tape, and
-    which were unrolled and why. `kernels` are the compiled functions, by the lines that each
-    computes; `alone` says of those that one core runs why, at which line, and what to do. `kept`
-    are the arrays that the reverse pass reads, `calls` those of libraries and of Python, products,
-    and copies with the reason for each.
+    function : the name of the derived function.
+    answered : what served the call.
+    traces : the traces and compilations so far: what had changed, from which value to which, at
+        which line, and the fix.
+    loops : the loops of the program: which are loops of the tape, and which were unrolled, and why.
+    kernels : the compiled functions, by the lines that each computes.
+    alone : for kernels that one core runs: the reason, the line, and the remedy.
+    kept : the residuals, arrays of the forward pass that the reverse pass reads.
+    calls : calls of libraries and of Python, products, and copies with their reasons.
     """
 
     function: str
@@ -57,7 +59,7 @@ class Explanation:
     calls: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The parts by their names."""
+        """The parts by name."""
         return asdict(self)
 
     def _parts(self) -> Iterator[tuple[str, list[str]]]:
@@ -86,8 +88,11 @@ def explanation(
     begun: Sequence[Source],
     why: Why,
 ) -> Explanation:
-    """That of a call which a tape answered. `history` is what has happened to the function. `begun`
-    are lines of loops that its trace has met, and `why` says why one isn't a loop of the tape."""
+    """The explanation of a call that a tape served.
+
+    `history` are the events of the function, `begun` the lines of loops that its trace has met, and
+    `why` tells the reason why a loop isn't a loop of the tape.
+    """
     from tapegrad.pipeline import at_its_best, schedule
 
     steps: Sequence[Step] = ()
@@ -110,7 +115,8 @@ def explanation(
 
 
 def _traces(history: Iterable[Event]) -> list[str]:
-    """Traces and compilations, those for the same reason as one sentence, where the first was."""
+    """Traces and compilations; many for one reason become one sentence, in the place of the
+    first."""
     groups: dict[tuple[Any, ...], list[Event]] = {}
     for event in history:
         if event.kind == "guards" or "forgotten" in event.fields:
@@ -131,9 +137,12 @@ def _traces(history: Iterable[Event]) -> list[str]:
 
 
 def _kernels(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
-    """What runs between calls of Python, each with its loops and lines, and its share of the work
-    of all, those that are alike as one sentence. And why cores don't share some of them: each
-    cause, with its line, the kernels that have it, and what to do."""
+    """Sentences about kernels, and about those that cores don't share.
+
+    A kernel runs between calls of Python; its sentence has its loops, its lines and its share of
+    the work. Equal kernels share a sentence. A reason is told with its line, its kernels and the
+    remedy.
+    """
     homes = homes_of(steps)
     alike: dict[tuple[str, str], list[int]] = {}
     why: dict[Cause, list[int]] = {}
@@ -173,7 +182,7 @@ def _kernels(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
 
 
 def _alone(cause: Cause, kernels: Sequence[int]) -> str:
-    """Why cores don't share these kernels, and what to do."""
+    """The reason why cores don't share these kernels, and the remedy."""
     src = cause.src
     where = src.quoted if src is not None else "no line of the program"
     numbers = f"kernel{'s' * (len(kernels) > 1)} {_and(_ranges(kernels))}"
@@ -181,7 +190,7 @@ def _alone(cause: Cause, kernels: Sequence[int]) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> list[str]:
-    """Numbers that rise, three and more that follow each other as one: 1, 2, 4 to 6."""
+    """Increasing numbers as text; runs of three or more are joined: 1, 2, 4 to 6."""
     found: list[list[int]] = []
     for n in numbers:
         if found and found[-1][-1] == n - 1:
@@ -193,13 +202,13 @@ def _ranges(numbers: Sequence[int]) -> list[str]:
 
 
 def _and(words: Iterable[str]) -> str:
-    """Words as in a sentence: a, b and c."""
+    """A list of words as in a sentence: a, b and c."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _multiplies(step: Step) -> bool:
-    """Whether a loop holds only products, as the parts of one that cores share."""
+    """Whether a loop holds only products, such as the parts of a product that cores share."""
     return all(isinstance(x, Gemm) for x in leaves(step))
 
 
@@ -208,7 +217,7 @@ def _many(found: Sequence[Step], word: str) -> str:
 
 
 def _lines(steps: Iterable[Step]) -> str:
-    """The lines of the program that steps come from, by file: fit.py:3, 5 to 8."""
+    """The lines of the program for some steps, by file: fit.py:3, 5 to 8."""
     lines = {(x.src.file, x.src.line): str(x.src) for x in steps if x.src is not None}
     found = []
     for file, group in groupby(sorted(lines), key=itemgetter(0)):
@@ -238,8 +247,11 @@ def _counted(texts: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _kept(tape: Tape, stored: Counter[tuple[Source | None, int]] | None) -> list[str]:
-    """The arrays of the forward pass that the reverse pass reads, the largest first; and which of
-    them aren't among those that machine code has `stored`."""
+    """The residuals: arrays of the forward pass that the reverse pass reads, the largest first.
+
+    Those that machine code recomputes where they are read, since they aren't among the arrays that
+    it has `stored`, are marked.
+    """
     made = {out: call for call in tape.calls for out in call.outs if not call.is_cotangent}
     read = {x for c in tape.calls if c.is_cotangent for x in c.operands if isinstance(x, Var)}
     arrays = [x for x in made if x in read and x.shape and not made[x].primitive.memory.is_view]
@@ -258,14 +270,14 @@ def _kept(tape: Tape, stored: Counter[tuple[Source | None, int]] | None) -> list
 
 
 def _stored(steps: Sequence[Step]) -> Counter[tuple[Source | None, int]]:
-    """How many arrays machine code has in memory for each line, by their bytes."""
+    """The number of arrays that machine code holds in memory, by line and size in bytes."""
     cells = {cell.root for step in steps for cell, _, _ in step.accesses()}
     inside = [x for x in cells if x.role == "temporary" and not x.in_register]
     return Counter((x.src, math.prod(x.left) * x.dtype.itemsize) for x in inside)
 
 
 def _made_again(tape: Tape) -> list[str]:
-    """The loops whose rounds the reverse pass makes once more."""
+    """The loops whose iterations the reverse pass recomputes."""
     found = []
     for call in tape.calls:
         if (every := segment_of(call)) and not call.is_cotangent and call.src is not None:

@@ -1,4 +1,4 @@
-"""What this machine can do at most, as far as seen: bytes to and from memory, products."""
+"""Measured limits of this machine: memory bandwidth, and the speed of products."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from tapegrad.backends.host import HOST
 
-BYTES = 1 << 25  # of an array, which no core's cache holds
-ROWS = 512  # of the product's factors
-TRIES = 4  # calls in a row, none of which is faster than those before
+BYTES = 1 << 25  # size of an array that fits into no cache
+ROWS = 512  # rows of the product's factors
+TRIES = 4  # stop after so many calls in a row that are no faster than an earlier one
 
 
 class Limits(NamedTuple):
-    """Bytes that are copied in a second, read and written, on the threads of a kernel; and
-    additions and multiplications in a second of NumPy's product of float64 matrices, on the threads
-    that it takes."""
+    """Bandwidth: bytes read and written in a second by a copy, on the threads of a kernel. Flops:
+    additions and multiplications in a second of NumPy's float64 matrix product, on its own
+    threads."""
 
     bandwidth: float
     flops: float
@@ -29,8 +29,8 @@ _most = Limits(0.0, 0.0)
 
 
 def limits() -> Limits:
-    """Those of this machine: the largest that this process has seen, measured once more. Another
-    process may have had the cores before."""
+    """The limits of this machine: the maximum over all measurements of this process, including a
+    new one, since other processes may have had the cores before."""
     global _most
     threads = HOST.threads_at_work
     x, y = [np.array_split(np.ones(BYTES // 8), threads) for _ in range(2)]
@@ -44,8 +44,8 @@ def limits() -> Limits:
 
 
 def _fastest(function: Callable[[], Any]) -> float:
-    """The seconds of the fastest call: another process may have the cores for some time, so calls
-    go on until none is faster any more."""
+    """The time of the fastest call, in seconds. Other processes may have the cores for a while, so
+    calls repeat until none is faster."""
     best, since = float("inf"), 0
     while since < TRIES:
         start = time.perf_counter()

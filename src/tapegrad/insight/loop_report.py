@@ -1,4 +1,4 @@
-"""What became of the loops of a user's program: loops of the tape, or one call after the other.
+"""The loops of a user's program: loops of the tape, or unrolled.
 
 for k in range(3):           the tape has the calls of its lines three times, with other
     h = h[:, :-1] * 0.5      shapes each time
@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from tapegrad.core.values import Source
 from tapegrad.ir.tape import Call, Tape
 
-MIN_UNROLLED = 3  # times that a line was recorded, of what is called unrolled
+MIN_UNROLLED = 3  # repetitions of a line from which a loop counts as unrolled
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 
 
-# Says of the lines of a loop on a tape how many rounds of it the tape has, and why it isn't a loop
+# (loop, test of its lines) --> the number of its rounds on the tape, and why it isn't a loop of it
 Why = Callable[[Source, Callable[[Source], bool]], tuple[int, str] | None]
 
 
 class Repetition(NamedTuple):
-    """A loop of the program: its line, whether it is a loop of the tape, how many rounds there are
-    (at most, in a loop of the tape), and why it is none."""
+    """A loop of the program: its line, whether it is a loop of the tape, the number of its rounds
+    (in a loop of the tape: at most), and the reason why it is none."""
 
     src: Source
     is_loop: bool
@@ -41,10 +41,9 @@ class Repetition(NamedTuple):
 
 
 def repetitions(tape: Tape, begun: Sequence[Source], why: Why) -> list[Repetition]:
-    """The loops of the program whose lines are on the tape, or that the trace has `begun`, in the
-    order of their lines."""
+    """The loops of the program with lines on the tape, or that the trace has `begun`, by line."""
     found: dict[tuple[str, int], Repetition] = {}
-    in_parts: Counter[Source] = Counter()  # the rounds of loops that are cut for their derivatives
+    in_parts: Counter[Source] = Counter()  # rounds of loops that are segmented for derivatives
     lines: dict[Source, None] = {}
     for call in _calls(tape):
         loop: Any = call.primitive
@@ -70,13 +69,13 @@ def repetitions(tape: Tape, begun: Sequence[Source], why: Why) -> list[Repetitio
 
 
 def _is_inside(head: Source, src: Source) -> bool:
-    """Whether a line is one of a loop's."""
+    """Whether a line belongs to a loop."""
     first, last = _lines_of(head)
     return src.file == head.file and first <= src.line <= last
 
 
 def _calls(tape: Tape, around: tuple[Source | None, ...] = ()) -> Iterator[Call]:
-    """The calls of a tape and of those in it, but for segments of the same loop."""
+    """The calls of a tape and its inner tapes, except for segments of the same loop."""
     for call in tape.calls:
         if not (call.primitive.repeats and call.src in around):
             yield call
@@ -85,14 +84,14 @@ def _calls(tape: Tape, around: tuple[Source | None, ...] = ()) -> Iterator[Call]
 
 
 def _head(src: Source) -> Source:
-    """The line of the loop that a line is the head or a piece of."""
+    """The line of the loop to which a line belongs, or the line itself if it is a loop's."""
     around = _loops(src.file, _stamp(src.file))
     return src if any(a == src.line for a, _ in around) else _loop_of(src) or src
 
 
 def segment_of(call: Call) -> int:
-    """How many rounds of the program one round of a loop makes, if the reverse pass makes them
-    again; else 0."""
+    """The number of the program's rounds in one round of a loop, if the reverse pass recomputes
+    them; otherwise 0."""
     inner: list[Any] = [x.primitive for t in call.primitive.tapes for x in t.calls]
     loops = [x for x in inner if x.repeats and getattr(x, "recomputed", False)]
     return int(loops[0].most) if call.primitive.repeats and len(loops) == 1 else 0
@@ -121,7 +120,7 @@ def _loops(file: str, stamp: int) -> list[tuple[int, int]]:
     """The first and last lines of all loops of a file."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):  # of a notebook's magic, say
+    except (SyntaxError, ValueError):  # for example a notebook's magic
         return []
     found = [node for node in ast.walk(tree) if isinstance(node, _LOOPS)]
     return [(node.lineno, node.end_lineno or node.lineno) for node in found]

@@ -1,5 +1,5 @@
-"""What is measured of one call: machine code with a clock between its kernels, or a tape that NumPy
-plays with a clock between its calls.
+"""Measurements of one call: machine code timed kernel by kernel, or a played tape timed call by
+call.
 
 kernel of three lines, measured: 90 us     -->     by their work: 60, 20 and 10 us
 """
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 TICK, CLOCK = "tick_of_a_profile", "clock_of_a_profile"
 OUTSIDE, PLAYED = "Python: arguments, guards, results", "NumPy, call by call"
-FREE = 16  # times that the clock is asked with nothing in between: what that takes is taken off
-CALL = 1000  # elements that NumPy adds in the time that it takes to be called
+FREE = 16  # readings of the clock in a row, whose cost is subtracted
+CALL = 1000  # elements that NumPy adds in the time of one call's overhead
 
 
 class Part(NamedTuple):
-    """What was measured: a kernel, a call that NumPy makes, or Python's part; the seconds from the
-    start of the call to its own, its seconds, and its lines.
+    """A measured part of a call: a kernel, a call of NumPy, or Python's part.
 
-    Of a kernel also how many `threads` share it, and the share of their time in which they wait for
-    each other or for memory: what it takes them, beside what it takes one alone. It reads and
-    writes arrays of `nbytes`, and makes so many operations: see `Profile`.
+    `start` is the time from the start of the call to the start of the part, in seconds. A kernel
+    also has its number of `threads`, and the share `waiting` of their time in which they wait for
+    each other or for memory, from a comparison with a run on one thread. It reads and writes arrays
+    of `nbytes` in total, in `flops` operations: see `Profile`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Of a part: what one line takes of it, in seconds."""
+    """The share of one line in the time of a part, in seconds."""
 
     src: Source | None
     seconds: float
@@ -61,7 +61,7 @@ class Share(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A part of a call that was measured, and what its lines take of it."""
+    """A measured part of a call, and the shares of its lines."""
 
     part: Part
     shares: list[Share]
@@ -69,20 +69,22 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a tape that answers calls: its program, None if it can't be compiled; and
-    of its loops whose numbers of rounds depend on values how often they went round, by their lines
-    and directions."""
+    """The facts about a tape that serves calls.
+
+    Its program, None if it can't be compiled; and the trip counts of loops whose trip counts depend
+    on values, by line and direction."""
 
     tape: Tape
     program: Program | None
     rounds: dict[tuple[Source | None, bool], float]
 
     def made(self, loop: Any) -> float:
-        """How many rounds a recurrence makes, as far as that is known; else how many it may."""
+        """The trip count of a recurrence, or its upper bound if the trip count is unknown."""
         return self.rounds.get((loop.src, loop.backwards), float(loop.index.extent))
 
     def flops(self, steps: Sequence[Step]) -> float:
-        """The operations of steps: one of a statement's element, two of a product's term."""
+        """The operations of steps: one for each element of a statement, two for each term of a
+        product; NaN if a trip count is unknown."""
         total = 0.0
         for step in steps:
             for leaf, rounds in each(step, made=self.made):
@@ -92,7 +94,7 @@ class Known:
         return math.nan if any(map(self._is_open, steps)) else total
 
     def _is_open(self, step: Step) -> bool:
-        """Whether a step holds a loop of whose rounds nobody knows the number."""
+        """Whether a step contains a loop of unknown trip count."""
         inner = getattr(step, "body", ())
         if isinstance(step, Recurrence):
             inner = step.plan.steps
@@ -102,7 +104,7 @@ class Known:
         return any(map(self._is_open, inner))
 
     def costs(self, steps: Sequence[Step]) -> dict[Source | None, float]:
-        """What the lines of steps are expected to cost, beside each other."""
+        """The expected costs of the lines of steps, relative to each other."""
         found: defaultdict[Source | None, float] = defaultdict(float)
         for step in steps:
             for leaf, rounds in each(step, made=self.made):
@@ -113,7 +115,7 @@ class Known:
 
 
 def rounds_of(tape: Tape, values: Sequence[Any]) -> dict[tuple[Source | None, bool], float]:
-    """How often the loops of a tape go round whose numbers depend on values: it is played."""
+    """The trip counts of a tape's loops that depend on values, found by playing the tape."""
     loops: list[Any] = [call for call in tape.calls if call.primitive.repeats]
     counts = [x.outs[-2] if x.primitive.until else x.operands[0] for x in loops]
     asked = tuple([x for x in counts if isinstance(x, Var)])
@@ -134,9 +136,9 @@ def rounds_of(tape: Tape, values: Sequence[Any]) -> dict[tuple[Source | None, bo
 
 
 def ticking(driver: Any, kernels: Iterable[str]) -> Any:
-    """A driver that says the time before each kernel and each call of NumPy's, and at the end."""
+    """A driver that records the time before each kernel and each call of NumPy, and at the end."""
     called = {*kernels, *[name for name, _ in driver.calls]}
-    statements: list[list[str]] = []  # what is called may stand in a second line
+    statements: list[list[str]] = []  # a statement may continue on further lines
     for line in driver.lines:
         if line[:1] in " )":
             statements[-1].append(line)
@@ -151,7 +153,7 @@ def ticking(driver: Any, kernels: Iterable[str]) -> Any:
 
 
 class Timed(NamedTuple):
-    """A call of machine code: when it started and ended, and when its driver has ticked."""
+    """A call of machine code: its start, the times recorded by its driver, its end."""
 
     start: float
     ticks: Sequence[float]
@@ -163,11 +165,11 @@ class Timed(NamedTuple):
 
 
 def of_ticks(timed: Timed, alone: Timed | None, threads: int, known: Known) -> list[Measured]:
-    """The parts of a compiled call by so many threads, beside one by a thread alone."""
+    """The parts of a compiled call on several threads, compared with a call on one thread."""
     pairs = list(itertools.pairwise(timed.ticks))
     plan = None if known.program is None else known.program.plan
     steps = segments(plan.steps) if plan is not None else []
-    if len(steps) != len(pairs):  # the driver's calls don't stand one by one
+    if len(steps) != len(pairs):  # several calls of the driver share a statement
         steps = [[step for x in steps for step in (x if isinstance(x, list) else [x])]]
         pairs = [(timed.ticks[0], timed.ticks[-1])] if len(timed.ticks) > 1 else []
         alone = None
@@ -203,7 +205,7 @@ def of_ticks(timed: Timed, alone: Timed | None, threads: int, known: Known) -> l
 
 
 def _of_library(routine: Routine) -> float:
-    """What a library's routine is expected to cost: a third of the product of its matrices."""
+    """The expected cost of a library's routine: a third of the product of its matrices."""
     matrices = {cell.root for cell, _, _ in routine.accesses() if len(cell.root.shape) > 1}
     return sum(
         math.prod(x.shape) * min(x.shape[-2:]) * x.dtype.itemsize * PRODUCT / 3 for x in matrices
@@ -211,19 +213,19 @@ def _of_library(routine: Routine) -> float:
 
 
 def _made_for(step: Any) -> Source | None:
-    """The line of what a step without one of its own computes."""
+    """The line of the cell that a step computes, for a step without a line of its own."""
     cell = getattr(step, "cell", None)
     return None if cell is None else cell.root.src
 
 
 def _routines(steps: Sequence[Step]) -> str:
-    """The library's routines that a kernel calls."""
+    """The library routines that a kernel calls."""
     called = [x.primitive.name for step in steps for x in leaves(step) if isinstance(x, Routine)]
     return f" with {', '.join(dict.fromkeys(called))}" if called else ""
 
 
 def _cost_of_a_tick() -> float:
-    """What it takes to say the time: a few are timed, and the least counts."""
+    """The cost of recording the time: the minimum of a few readings."""
     ticks: list[float] = []
     tick, clock = ticks.append, time.perf_counter
     for _ in range(FREE):
@@ -243,7 +245,7 @@ def _texts(costs: dict[Source | None, float]) -> tuple[str, ...]:
 
 
 def _backward(tape: Tape) -> dict[Source | None, float]:
-    """Of each line: which share of its elements are computed in reverse mode."""
+    """For each line, the share of its elements that are computed in reverse mode."""
     counts: defaultdict[Source | None, list[int]] = defaultdict(lambda: [0, 0])
     for call, rounds in _calls(tape):
         size = rounds * sum(out.aval.size for out in call.outs)
@@ -252,7 +254,7 @@ def _backward(tape: Tape) -> dict[Source | None, float]:
 
 
 def _calls(tape: Tape, rounds: int = 1) -> Iterator[tuple[Call, int]]:
-    """The calls of a tape and of those inside it, each with how often it is made."""
+    """The calls of a tape and its inner tapes, each with the number of times it is made."""
     for call in tape.calls:
         yield from _calls_of(call, rounds)
 
@@ -263,13 +265,13 @@ def _calls_of(call: Call, rounds: int) -> Iterator[tuple[Call, int]]:
         yield call, rounds
     for held in inner.tapes:
         for each_one, count in _calls(held, rounds * (inner.most if inner.repeats else 1)):
-            # What a loop of the reverse half does is reverse mode's, and in its lines.
+            # A loop's inner call inherits reverse mode and line from the loop.
             reason, src = each_one.reason or call.reason, each_one.src or call.src
             yield replace(each_one, reason=reason, src=src), count
 
 
 def stops(tape: Tape) -> bool:
-    """Whether a loop stops by a condition, so that nobody knows how much of its room it uses."""
+    """Whether a loop stops by a condition, so that the used part of its buffers is unknown."""
     inner: list[Any] = [call.primitive for call in tape.calls if call.primitive.tapes]
     return any(getattr(x, "until", False) or any(map(stops, x.tapes)) for x in inner)
 
@@ -278,8 +280,8 @@ def stops(tape: Tape) -> bool:
 
 
 def of_script(script: Any, values: Sequence[Any]) -> list[Measured]:
-    """The parts of a played call: one, whose lines are measured. Those of a loop's rounds share
-    what the loop takes."""
+    """The parts of a played call: a single one, with measured lines; the lines of a loop share the
+    loop's time."""
     calls, steps, first = script.calls, script.steps, len(script.start)
     count = FREE + len(steps)
     script.start += [0.0] * count
@@ -302,8 +304,8 @@ def of_script(script: Any, values: Sequence[Any]) -> list[Measured]:
 
 
 def _shares_of(call: Call, seconds: float) -> Iterator[Share]:
-    """What a call takes; if it runs tapes, what their lines take of that, by what NumPy is expected
-    to need for each of their calls."""
+    """The time of a call. If it runs inner tapes, their lines share it by the time that NumPy is
+    expected to take for each of their calls."""
     inner = list(_calls_of(call, 1))
     if not call.primitive.tapes or not inner:
         yield Share(call.src, seconds, call.is_cotangent, False)

@@ -1,4 +1,4 @@
-"""The memory that a call takes beside its arguments when that is most, and the lines it is for.
+"""The peak memory of a call, without its arguments, by line.
 
 %3 = outer(%1, %1) : f8[500,500]
 %4 = sin(%3)       : f8[500,500]    -->    at the peak: %3, 2 MB, and %4, 2 MB, with their lines
@@ -18,13 +18,13 @@ from tapegrad.ir.report import size
 from tapegrad.ir.steps import Step
 from tapegrad.ir.tape import Tape
 
-MIN_SHARE = 0.01  # of the peak: what takes less is added up
+MIN_SHARE = 0.01  # of the peak: smaller buffers are added up
 CONSTANT = "constant "
 
 
 class Buffer(NamedTuple):
-    """Memory of a call: what is in it, how many bytes, the line of the program that it is for, and
-    the text of that."""
+    """Memory of a call: its contents, its bytes, the line of the program that uses it, and the text
+    of that line."""
 
     name: str
     nbytes: int
@@ -33,7 +33,7 @@ class Buffer(NamedTuple):
 
 
 def buffers_of_tape(tape: Tape) -> list[Buffer]:
-    """What a tape that is played holds at its peak, the largest first."""
+    """The contents of memory at the peak of a played tape, the largest first."""
     found = _constants(tape)
     for var, call, nbytes in held_at_peak(tape):
         what = "inside of " if var is None else f"{var}: {var.aval}, of "
@@ -42,8 +42,8 @@ def buffers_of_tape(tape: Tape) -> list[Buffer]:
 
 
 def buffers_of_program(program: Any, tape: Tape) -> list[Buffer]:
-    """What the machine code of a tape holds: constants, results, and scratch memory, in which
-    values of some lines take turns. All of it is there from the beginning to the end."""
+    """The memory of a tape's machine code: constants, results, and scratch memory, which values of
+    several lines share in turns. All of it is live during the whole call."""
     tenants: dict[Any, list[Cell]] = {slot: [] for slot in program.slots}
     for cell, home in program.allocation.homes.items():
         if home.memory in tenants:
@@ -63,8 +63,8 @@ def buffers_of_program(program: Any, tape: Tape) -> list[Buffer]:
 
 
 def _of_rounds(steps: Sequence[Step]) -> Iterator[tuple[Cell, list[tuple[Cell, Source | None]]]]:
-    """Of scratch memory that the rounds of loops use: what they hold in it, with its line, or that
-    of the loop."""
+    """The contents of scratch memory used by iterations of loops, with their lines, or the loop's
+    line."""
     for step in walk(steps):
         if isinstance(step, Recurrence) and step.allocation is not None:
             inner, lines = dict(_of_rounds(step.plan.steps)), _lines(step.plan.steps)
@@ -76,7 +76,7 @@ def _of_rounds(steps: Sequence[Step]) -> Iterator[tuple[Cell, list[tuple[Cell, S
 
 
 def _lines(steps: Sequence[Step]) -> dict[Cell, Source]:
-    """The lines of cells: their own, or those that write them first, or else that read them."""
+    """The lines of cells: their own, otherwise the line that first writes them, or reads them."""
     found: dict[Cell, Source] = {}
     uses = [(cell.root, writes, x.src) for x in walk(steps) for cell, _, writes in x.accesses()]
     for cell, _, src in sorted(uses, key=lambda use: not use[1]):
@@ -86,8 +86,8 @@ def _lines(steps: Sequence[Step]) -> dict[Cell, Source]:
 
 
 def _constants(tape: Tape) -> list[Buffer]:
-    """The arrays that the function reaches without being passed them, with the lines that have
-    made them, or read them first. They were there before the call, or the trace has made them."""
+    """The arrays that the function captures, with the lines that made them or first read them. They
+    existed before the call, or were made by the trace."""
     names = dict(zip(tape.inputs, tape.names, strict=False))
     return [
         _buffer(
@@ -108,8 +108,8 @@ def _bytes(cell: Cell) -> int:
 
 
 def _sorted(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Buffers, the largest first, of which those that are small are one."""
-    # A large constant doesn't hide what the call itself takes.
+    """Buffers, the largest first; small ones are joined into one."""
+    # Constants don't count for the threshold: a large one would hide the call's own memory.
     least = MIN_SHARE * sum(x.nbytes for x in buffers if not x.name.startswith(CONSTANT))
     found = sorted([x for x in buffers if x.nbytes >= least], key=lambda x: -x.nbytes)
     rest = [x for x in buffers if x.nbytes < least]

@@ -1,6 +1,5 @@
-"""Where the time of a call goes, by kernel and by line of the program, beside the limits of the
-machine; and the memory that it takes.
-"""
+"""Profiles of calls: time by kernel and by line of the program, compared with the limits of the
+machine; and memory."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 
 REST = "the median call beside these, which were measured in another one"
 BESIDE = "no line: Python's part, and the median call beside the one that was measured"
-REPEATABLE_SECONDS = 0.05  # seconds of a call, for which it isn't too long to play it once more
+REPEATABLE_SECONDS = 0.05  # a call that takes less is played once more, to count rounds
 
 
 class Line(NamedTuple):
-    """A line of the program: its seconds, of which in reverse mode, and whether these are shares of
-    a kernel by its work, which nobody has measured; and its bytes of the memory at the peak."""
+    """A line of the program: its seconds, the part of them in reverse mode, whether they are
+    estimated from a kernel's time by work, and its bytes of the memory at the peak."""
 
     line: str
     text: str
@@ -44,15 +43,19 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """What `profile` returns. It prints, and has `to_dict()`, `plot()` and `save("trace.json")`,
-    a file that Perfetto and chrome://tracing open.
+    """The result of `profile`. It prints, and has `to_dict()`, `plot()` and `save("trace.json")`,
+    which writes a file for Perfetto and chrome://tracing.
 
-    `seconds` are the median of `calls` calls, `answered` is what answered them. `parts` were
-    measured in one call more, `lines` are where their time goes. `nbytes` go to and from memory at
-    least; `flops` are additions, multiplications and functions, without those of a library's
-    routines, NaN where it isn't known how often a loop goes round; `bandwidth` and `peak` are what
-    this machine does of both in a second, as measured, or these calls where they do more.
-    `buffers` is the memory that a call takes beside its arguments, where that is most.
+    seconds : the median of `calls` calls.
+    answered : what served them.
+    parts : measured in one additional call.
+    lines : the time of the parts by line.
+    nbytes : a lower bound of the traffic to and from memory.
+    flops : additions, multiplications and functions, without those of a library's routines; NaN if
+        a loop's trip count is unknown.
+    bandwidth, peak : this machine's limits of both in a second, as measured, or the rates of these
+        calls if they are higher.
+    buffers : the memory of a call, without its arguments, at its peak.
     """
 
     function: str
@@ -70,12 +73,12 @@ class Profile:
 
     @property
     def rest(self) -> float:
-        """What `seconds` are beside those of all parts, which are of another call: less than none
-        where that one was slower."""
+        """The difference of `seconds` and the time of all parts, which were measured in another
+        call; negative if that call was slower."""
         return self.seconds - sum(x.seconds for x in self.parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by their names, of parts, lines and buffers, too; and `rest`."""
+        """The fields by name, including the fields of parts, lines and buffers; and `rest`."""
         found = asdict(self) | {"rest": self.rest}
         for name in ("parts", "lines", "buffers"):
             found[name] = [x._asdict() for x in getattr(self, name)]
@@ -151,7 +154,7 @@ class Profile:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the parts of the call as a trace that Perfetto opens."""
+        """Write the parts of the call as a trace for Perfetto."""
         events = [
             {
                 **{"name": part.name, "ph": "X", "pid": 0, "tid": 0},
@@ -168,8 +171,8 @@ class Profile:
             json.dump({"traceEvents": events, "displayTimeUnit": "ns"}, file)
 
     def plot(self, axes: Any = None, roofline: bool = False) -> Any:
-        """The lines as bars, forward and reverse, by matplotlib; or the kernels below the machine's
-        limits, which a `roofline` is. The axes that they are in."""
+        """Plot the lines as bars, forward and reverse, by matplotlib; with `roofline`, plot the
+        kernels below the machine's limits. Returns the axes."""
         import matplotlib.pyplot as plt
 
         height = 4.0 if roofline else 0.4 * len(self.lines) + 1.2
@@ -189,7 +192,7 @@ class Profile:
 
     def _plot_limits(self, axes: Any) -> None:
         kernels = [x for x in self.parts if x.flops > 0 and x.nbytes and x.seconds]
-        ridge = self.peak / self.bandwidth  # operations a byte, from which on memory is no limit
+        ridge = self.peak / self.bandwidth  # operations a byte from which memory is no limit
         per_byte = [x.flops / x.nbytes for x in kernels]
         ends = min([0.1 * ridge, *[0.5 * x for x in per_byte]]), max([10 * ridge, *per_byte])
         limit = [self.bandwidth * ends[0] / 1e9, self.peak / 1e9, self.peak / 1e9]
@@ -210,9 +213,9 @@ def profile_of(
     measure: Callable[[Known], list[Measured]],
     values: Sequence[Any],
 ) -> Profile:
-    """The profile of calls that a tape answers; `measure` makes one, and says its parts. `values`
-    are those of the tape's inputs."""
-    limits()  # and once more behind: for some time the cores may be another process's
+    """The profile of calls that a tape serves. `measure` makes a call and returns its parts;
+    `values` are the values of the tape's inputs."""
+    limits()  # and again below: another process may have the cores for a while
     taken = sorted(_seconds(call) for _ in range(calls))
     seconds = taken[len(taken) // 2]
     known = Known(
@@ -221,11 +224,11 @@ def profile_of(
     measured = measure(known)
     most, report = limits(), tape.memory_report()
     nbytes = sum(x.aval.nbytes for x in (*tape.inputs, *tape.outputs))
-    if not stops(tape):  # of what those have room for nobody knows how much they use
+    if not stops(tape):  # otherwise the used part of the scratch memory is unknown
         nbytes += 2 * (report.scratch_bytes or 0)
     is_played = measured[0].part.name == PLAYED or known.program is None
     flops = math.nan if known.program is None else known.flops(known.program.plan.steps)
-    # A NaN behind the first number is never the largest.
+    # `max` ignores a NaN that isn't its first argument.
     rates = [x.part.flops / x.part.seconds for x in measured if x.part.seconds]
     buffers = buffers_of_tape(tape) if is_played else buffers_of_program(known.program, tape)
     return Profile(
@@ -251,7 +254,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _program(tape: Tape) -> Program | None:
-    """The loops of a tape, and the memory that they take; None if it can't be compiled."""
+    """The loops of a tape and their memory; None if it can't be compiled."""
     from tapegrad.pipeline import at_its_best, schedule
 
     try:
@@ -264,9 +267,9 @@ def _program(tape: Tape) -> Program | None:
 
 
 def _lines(shares: Sequence[Share], buffers: Sequence[Buffer]) -> list[Line]:
-    """What each line takes, the most first."""
+    """The time of each line, in decreasing order."""
     groups: defaultdict[Any, list[Share]] = defaultdict(list)
-    for share in shares:  # a line may stand in two functions: in a lambda, and where that is made
+    for share in shares:  # a line may belong to two functions: a lambda, and the one that makes it
         groups[("no line of the program", "") if share.src is None else _named(share.src)].append(
             share
         )

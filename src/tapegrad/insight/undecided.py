@@ -1,12 +1,13 @@
-"""Conditions that NaN decides: each comparison with NaN is False (`!=` True), whatever else holds.
+"""Conditions that NaN decides: a comparison with NaN is False (`!=`: True), whatever the number.
 
     y = log(-1.0) = nan
     %4 = greater(y, 0.0) = False      the other answer: True
     %5 = logical_not(%4) = True       the other answer: False
     guard %5 = True                   so NaN decides what the function does
 
-The other answers go through what is computed of conditions, and end where that is the same with
-both: where a number is chosen, and where another condition decides alone, as that of np.isnan.
+The other answers propagate through values computed from conditions. They end where both answers
+give the same result: where a number is selected, or another condition decides alone, such as
+np.isnan.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from tapegrad.ir.tape import Call, Var
 
 
 def other_answer(call: Call, xs: Sequence[Any], out: Any, others: Mapping[Any, Any]) -> Any:
-    """What a call would give if comparisons with NaN had the other answer, where operands have
-    these `others`; None if it is the same, or no condition."""
+    """The result of a call if comparisons with NaN had the other answer.
+
+    `others` are the operands' values in that case. None if the result is the same, or no condition.
+    """
     primitive: Any = call.primitive
     plain = not (primitive.tapes or primitive.foreign or len(call.outs) > 1)
     if not plain or np.asarray(out).dtype.kind not in "biu":
@@ -35,8 +38,10 @@ def other_answer(call: Call, xs: Sequence[Any], out: Any, others: Mapping[Any, A
 
 
 def _flipped(call: Call, xs: Sequence[Any], out: Any) -> Any:
-    """The answers of a comparison, the other ones where an operand is NaN; None if the call isn't
-    one. What is compared with itself is asked whether it is NaN."""
+    """The result of a comparison, negated where an operand is NaN; None if the call is none.
+
+    Comparing a value with itself is a test for NaN, and isn't negated.
+    """
     if np.asarray(out).dtype.kind != "b" or len(xs) != 2 or call.operands[0] == call.operands[1]:
         return None
     if not call.primitive.pointwise or not any(isinstance(x, Var) for x in call.operands):

@@ -1,7 +1,7 @@
-"""Every value of a call, shown to a hook as it is computed: where the first NaN comes from.
+"""Each value of a call, passed to a hook when it is computed: the origin of the first NaN.
 
-%8 = log(%3) : f8[3]   # model.py:12    -->    a Finding: the value, what it was made of, the
-                                               line, the rounds of the loops around it
+%8 = log(%3) : f8[3]   # model.py:12    -->    a Finding: the value, its operands, the line,
+                                               the rounds of the loops around it
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ Rounds = tuple[tuple[Source | None, int], ...]
 class Finding:
     """A value that a call of a tape has just computed.
 
-    `value` and `operands` are numbers, and arrays that can't be written to; `call` is the line of
-    the `tape`, and `src` that of the program. `rounds` says in which round of which loops, the
-    outermost first. `is_cotangent` tells whether it belongs to the reverse half. Of a value that a
-    derivative's rule makes on the way, `read` are the values from elsewhere that the rule read.
+    value, operands : numbers, and read-only arrays.
+    call, src : the line of the `tape`, and the line of the program.
+    rounds : the loops around the call, each with the number of its round, the outermost first.
+    is_cotangent : whether the value belongs to the reverse pass.
+    read : for an intermediate value of a derivative's rule, the values from outside the rule that
+        it read.
     """
 
     call: Call
@@ -63,25 +65,26 @@ class Finding:
         return x.dtype.kind in "fc" and bool(np.isnan(x).any())
 
     def has_big(self, limit: float = 1e6) -> bool:
-        """Whether the magnitude of an element is above a limit, infinite ones included."""
+        """Whether the magnitude of an element exceeds a limit; infinite elements count."""
         x = np.asarray(self.value)
         return x.dtype.kind in "iufc" and bool((np.abs(x.astype(complex)) > limit).any())
 
     @property
     def generated(self) -> list[str]:
-        """The statement of this call in the tape's NumPy source, as `tape.numpy_source` has it."""
+        """The statement of this call in the tape's NumPy source, `tape.numpy_source`."""
         return statement_of(self.tape, self.call)
 
     def to_dot(self) -> str:
-        """The tape in Graphviz's language, with this call in red, and with [least, largest] of its
+        """The tape in Graphviz's language, with this call in red, and the [minimum, maximum] of its
         value."""
         from tapegrad.ir.graph import to_dot
 
         return to_dot(self.tape, {self.call.outs: _bounds(self.value)})
 
     def show(self) -> str:
-        """Open that in the browser, as Graphviz's `dot` draws it; where that isn't installed, the
-        tape as text with the call in red. Returns the path of the file."""
+        """Open the drawing of `to_dot` in the browser, made by Graphviz's `dot`. If that isn't
+        installed, the page shows the tape as text, with the call in red. Returns the file's path.
+        """
         from tapegrad.insight.drawing import opened
 
         return opened(self.to_dot(), str(self), str(self.tape), show_call(self.call))
@@ -111,7 +114,7 @@ class Finding:
 
 
 def _shown(x: Any) -> Any:
-    """A value for a hook, which the tape goes on with."""
+    """A read-only view of a value, for a hook: the tape still uses the array."""
     if isinstance(x, np.ndarray):
         x = x.view()
         x.flags.writeable = False
@@ -119,28 +122,28 @@ def _shown(x: Any) -> Any:
 
 
 class Watch:
-    """Plays tapes, and shows each value to a hook, but what only moves others, and what the rules
-    of derivatives make on the way. Without a hook it raises an error if an output is NaN or
-    infinite.
+    """Plays tapes, and passes each value to a hook, except values that are only moved, and
+    intermediate values of derivatives' rules. Without a hook it raises an error if an output is NaN
+    or infinite.
 
-    Of each value that isn't finite it knows the first one that it is made of, its origin:
+    For each value that isn't finite it finds the origin, the first such value that it depends on:
 
-        log(0) = -inf, -inf * 0 = nan        the origin of nan is what log gave
+        log(0) = -inf, -inf * 0 = nan        the origin of nan is the result of log
         log(0) = -inf, exp(-inf) = 0         0 is finite, and has none
     """
 
     def __init__(self, hook: Callable[[Finding], Any] | None, every: bool = False) -> None:
-        """Of `every` call, whatever it does, if that is asked for."""
+        """With `every`, the hook gets the value of every call."""
         self.hook, self.every = hook, every
-        self._origins: list[Finding] = []  # in the order in which they were computed,
-        self._told = set[int]()  # and those of rules that the hook has been shown, by id
-        self._left: Finding | None = None  # of what the last rounds of a loop have left,
-        self._of_outputs: Finding | None = None  # and of a tape's outputs
-        # Of the first NaN that has decided a condition, and the line of that
+        self._origins: list[Finding] = []  # in order of computation
+        self._told = set[int]()  # ids of the rules' origins that the hook has been given
+        self._left: Finding | None = None  # origin left by the last rounds of a loop
+        self._of_outputs: Finding | None = None  # origin of a tape's outputs
+        # Origin of the first NaN that decided a condition, and the condition's line
         self._decided: tuple[Finding, Source | None] | None = None
 
     def __call__(self, tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
-        """The outputs, and the first guard that doesn't hold."""
+        """The outputs, and the first guard that fails."""
         self._begin()
         try:
             outputs = self._run(tape, values, (), _of_program(tape), False, None)
@@ -149,7 +152,7 @@ class Watch:
         if self.hook is None and self._of_outputs is not None:
             raise NotFiniteError(
                 f"the first value that is NaN or infinite and gets into a result or a gradient:\n"
-                f"{self._of_outputs}\nIf that is meant, look at all values with a hook of yours "
+                f"{self._of_outputs}\nIf that is intended, look at all values with your own hook "
                 "instead: debug=lambda found: ...",
                 self._of_outputs,
             )
@@ -158,18 +161,18 @@ class Watch:
             where = f" at {src.quoted}" if src is not None else ""
             raise NotFiniteError(
                 f"NaN decides a condition{where}. It comes from:\n{finding}\n"
-                "Comparisons with NaN are False. If that is meant, ask np.isnan(x) first, or look "
-                "at all values with a hook of yours instead: debug=lambda found: ...",
+                "Comparisons with NaN are False. If that is intended, test np.isnan(x) first, or "
+                "look at all values with your own hook instead: debug=lambda found: ...",
                 finding,
             )
         return outputs, None
 
     def _begin(self) -> None:
-        """Forget what an earlier call has found."""
+        """Forget the findings of an earlier call."""
         self._origins, self._told, self._left, self._decided = [], set(), None, None
 
     def _decides(self, x: Operand, others: dict[Any, Any], src: Source | None) -> None:
-        """Note that a value decides what is computed, if NaN has decided it."""
+        """Record that a value decides what is computed, if NaN has decided the value."""
         if x in others and self._decided is None:
             self._decided = others[x][1], src
 
@@ -183,11 +186,15 @@ class Watch:
         origin: Finding | None,
         until: bool = False,
     ) -> list[Any]:
-        """The outputs. `own` are the program's values; it may be `inside` of a forward loop. Inputs
-        that aren't finite have this origin. Of a loop `until` a condition it is the last output."""
+        """The outputs of a tape.
+
+        `own` are the program's values; `inside` says whether the tape is part of a forward loop.
+        Inputs that aren't finite have this `origin`. With `until`, the last output is the condition
+        that ends a loop.
+        """
         env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, values), strict=True))
         origins = {x: origin for x, value in env.items() if origin is not None and _bad(value)}
-        others: dict[Any, Any] = {}  # conditions with the other answers to comparisons with NaN
+        others: dict[Any, Any] = {}  # condition --> (value with the other answers, origin)
         guards: dict[Operand, list[Guard]] = {}
         for guard in tape.guards:
             guards.setdefault(guard.operand, []).append(guard)
@@ -234,7 +241,7 @@ class Watch:
         return [value_of(x) for x in tape.outputs]
 
     def _first(self, found: Sequence[Finding]) -> Finding | None:
-        """The first of some origins, the program's own values before what rules make of them."""
+        """The first of some origins; the program's own values come before cotangents."""
         known = [x for x in self._origins if any(x is y for y in found)]
         return min(known, key=lambda x: x.is_cotangent, default=None)
 
@@ -246,8 +253,8 @@ class Watch:
         env: dict[Var, Any],
         inner: set[Operand],
     ) -> None:
-        """Note the origin of a value that isn't finite. A hook is shown what a derivative's rule
-        has made, if more than the rule is made of it."""
+        """Record the origin of a value that isn't finite. A hook is given an intermediate value of
+        a rule if values outside the rule depend on it."""
         call = finding.call
         known = [x for x in call.operands if isinstance(x, Var) and x in origins]
         origin: Finding | None
@@ -305,12 +312,12 @@ def _meet(x: Any, out: Any) -> bool:
     """Whether some element is not finite in both arrays."""
     try:
         return bool(np.any(~np.isfinite(x) & ~np.isfinite(out)))
-    except ValueError:  # their shapes don't fit
+    except ValueError:  # the shapes don't broadcast
         return False
 
 
 def _read_by(root: Finding, env: dict[Var, Any]) -> tuple[tuple[Call, Any], ...]:
-    """The values from elsewhere that the rule read which has made a value."""
+    """The values from outside a rule that the rule read to compute a value."""
     made = {out: call for call in root.tape.calls for out in call.outs if out in env}
 
     def is_of_rule(x: Var) -> bool:
@@ -326,13 +333,13 @@ def _read_by(root: Finding, env: dict[Var, Any]) -> tuple[tuple[Call, Any], ...]
 
 
 def _of_program(tape: Tape) -> set[Var]:
-    """What the function's own values are made of: all that is no gradient's alone."""
+    """The values that the function's own results depend on: all but those of the gradient alone."""
     made = {out for call in tape.calls if not call.is_cotangent for out in call.outs}
     return _behind(tape, made.intersection(tape.outputs))
 
 
 def _behind(tape: Tape, outputs: Iterable[Operand]) -> set[Var]:
-    """The variables that these are computed of, and they themselves."""
+    """The variables on which these depend, including themselves."""
     found = {x for x in outputs if isinstance(x, Var)}
     for call in reversed(tape.calls):
         if not found.isdisjoint(call.outs):
@@ -341,11 +348,13 @@ def _behind(tape: Tape, outputs: Iterable[Operand]) -> set[Var]:
 
 
 def _inside_of_rules(tape: Tape, own: set[Var], inside: bool) -> set[Operand]:
-    """What a derivative's rule makes for itself alone: it may mask there what isn't finite.
+    """The intermediate values of derivatives' rules, where a rule may mask infinities and NaN.
 
-    where(ct == 0, 0, ct / x): the quotient is one of these, and what `where` gives isn't. Of the
-    program's `own` values only its own calls count, as rules of an outer derivative read all. What
-    a forward loop, which the tape is `inside` of, keeps for reverse mode is no cotangent yet.
+        where(ct == 0, 0, ct / x)     --> the quotient is one of them, the result of `where` isn't
+
+    For the program's `own` values only its own calls count as readers, since the rules of an outer
+    derivative read all of them. In a forward loop (`inside`), values kept for reverse mode are no
+    cotangents yet.
     """
     rules: dict[Operand, Any] = {
         out: (call.reason, call.src) for call in tape.calls if call.reason for out in call.outs
@@ -365,10 +374,9 @@ ROUNDS_SHOWN = 3  # rounds of a loop that are printed
 
 
 def print_calls(tape: Tape, values: Sequence[Any]) -> list[Any]:
-    """The outputs of a tape, each call of which is printed with its value; of a loop's rounds the
-    first ones are."""
+    """The outputs of a tape; prints each call with its value, and the first rounds of each loop."""
 
-    shown: list[Any] = [None]  # the last line: a call may have several values
+    shown: list[Any] = [None]  # the last printed line, since a call may have several values
 
     def show(found: Finding) -> None:
         if all(number < ROUNDS_SHOWN for _, number in found.rounds):
@@ -390,7 +398,7 @@ def print_calls(tape: Tape, values: Sequence[Any]) -> list[Any]:
 
 
 def _bounds(x: Any) -> str:
-    """[least, largest] of what is finite, and how much isn't."""
+    """[minimum, maximum] of the finite elements, and the numbers of the others."""
     x = np.asarray(x)
     good = np.abs(x[np.isfinite(x)]) if x.dtype.kind == "c" else x[np.isfinite(x)]
     bounds = f"[{good.min():.4g}, {good.max():.4g}]" if good.size else "[]"
@@ -404,19 +412,19 @@ def _alone(x: Any) -> Any:
 
 
 def _is_new(call: Call) -> bool:
-    """Whether a call computes numbers: not one that moves them, or makes room for them."""
+    """Whether a call computes numbers, instead of moving them or allocating an array."""
     primitive: Any = call.primitive
     moves = primitive.memory.unset or primitive.memory.updates or primitive.memory.is_view
     return not (moves or primitive.tapes or (primitive.foreign and primitive.checks))
 
 
 def _bad(x: Any) -> int:
-    """How many elements are NaN or infinite."""
+    """The number of elements that are NaN or infinite."""
     return int(np.count_nonzero(~np.isfinite(x))) if np.asarray(x).dtype.kind in "fc" else 0
 
 
 def _summary(x: Any) -> str:
-    """A value in a line: its elements' range, and how many of them are NaN or infinite."""
+    """A value in one line: the range of its elements, and the numbers of NaN and infinities."""
     x = np.asarray(x)
     if not x.shape:
         return f"{x[()]}"

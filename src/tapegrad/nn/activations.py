@@ -1,7 +1,7 @@
-"""Functions of elements, and shares along an axis, as `torch.nn.functional` names them.
+"""Activation functions, elementwise or along an axis, with the names of `torch.nn.functional`.
 
-At a kink each has the slope that PyTorch has there. Exponentials are of numbers that aren't
-positive, so nothing overflows, and what is small keeps its digits, as its slope does.
+At a kink each function has the slope that PyTorch has there. `exp` is applied only to numbers of at
+most 0, so nothing overflows, and small values and slopes keep their digits.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tapegrad.nn.arguments import Array, axis_in, chosen_axis
 
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
-SPECIAL = ("scipy.special",)  # loaded when it is first needed
+SPECIAL = ("scipy.special",)  # loaded at the first use
 
 
 def relu(input: Array) -> Array:
-    """max(x, 0), of any shape. The slope at 0 is 0, as PyTorch's; that of `np.maximum` is 1/2."""
+    """max(x, 0), of any shape. The slope at 0 is 0, as in PyTorch; `np.maximum` has 1/2."""
     return np.where(input <= 0, 0, input)
 
 
@@ -40,27 +40,29 @@ def elu(input: Array, alpha: float = 1.0) -> Array:
 
 
 def selu(input: Array) -> Array:
-    """scale * elu(x, alpha), of any shape, with scale = 1.0507009873554805 and
-    alpha = 1.6732632423543772, which keep mean and variance from layer to layer."""
+    """scale * elu(x, alpha), of any shape: it keeps the mean and variance from layer to layer.
+
+    scale = 1.0507009873554805 and alpha = 1.6732632423543772.
+    """
     return SELU_SCALE * elu(input, SELU_ALPHA)
 
 
 def celu(input: Array, alpha: float = 1.0) -> Array:
     """x where x > 0, else alpha * (exp(x / alpha) - 1), of any shape.
 
-    Raises ValueError where alpha is 0.
+    Raises ValueError if alpha is 0.
     """
     if alpha == 0:
-        raise ValueError("celu: alpha is 0, and x is divided by it")
+        raise ValueError("celu: alpha is 0, and celu divides x by alpha")
     return np.where(input > 0, input, alpha * np.expm1(np.where(input > 0, 0, input) / alpha))
 
 
 def gelu(input: Array, approximate: str = "none") -> Array:
-    """x P(x), of any shape, where P is the distribution function of the standard normal one.
+    """x P(x), of any shape, where P is the distribution function of the standard normal.
 
     `approximate` is "none", or "tanh" for x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
-    P is erfc(-x / sqrt(2)) / 2, which keeps its digits where x is far below 0: PyTorch computes
-    1 + erf(x / sqrt(2)), which is 0 there.
+    P(x) = erfc(-x / sqrt(2)) / 2 keeps its digits far below 0, where PyTorch's formula
+    1 + erf(x / sqrt(2)) is 0.
 
     Raises ValueError for another `approximate`.
     """
@@ -80,7 +82,7 @@ def silu(input: Array) -> Array:
 def mish(input: Array) -> Array:
     """x tanh(softplus(x)), of any shape.
 
-    tanh(log(1 + exp(x))) is n / (n + 2) with n = exp(x) (exp(x) + 2), here in exp(-|x|).
+    With n = exp(x) (exp(x) + 2), tanh(log(1 + exp(x))) = n / (n + 2), computed from exp(-|x|).
     """
     below = input < 0
     e = np.exp(np.where(below, input, -input))
@@ -89,7 +91,7 @@ def mish(input: Array) -> Array:
 
 
 def hardswish(input: Array) -> Array:
-    """x min(max(x + 3, 0), 6) / 6, of any shape. The slope at -3 is 0 and at 3 it is 1."""
+    """x min(max(x + 3, 0), 6) / 6, of any shape. The slope is 0 at -3 and 1 at 3."""
     return np.where(input <= -3, 0, np.where(input < 3, input * (input + 3) * (1 / 6), input))
 
 
@@ -99,8 +101,10 @@ def hardsigmoid(input: Array) -> Array:
 
 
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
-    """min(max(x, min_val), max_val), of any shape. The slope at both bounds is 0; that of `np.clip`
-    is 1/2 there. Raises ValueError where min_val is above max_val."""
+    """min(max(x, min_val), max_val), of any shape.
+
+    The slope at both bounds is 0; `np.clip` has 1/2. Raises ValueError if min_val > max_val.
+    """
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val={min_val} is above max_val={max_val}")
     return np.where(input <= min_val, min_val, np.where(input >= max_val, max_val, input))
@@ -126,7 +130,7 @@ def tanhshrink(input: Array) -> Array:
 def softshrink(input: Array, lambd: float = 0.5) -> Array:
     """x - lambd where x > lambd, x + lambd where x < -lambd, else 0, of any shape.
 
-    Raises ValueError where lambd is negative.
+    Raises ValueError if lambd is negative.
     """
     if lambd < 0:
         raise ValueError(f"softshrink: lambd={lambd} must not be negative")
@@ -161,8 +165,8 @@ def capped_shifted_negative_exponential(input: Array, shift: float) -> Array:
 def softmax(input: Array, dim: int = -1, dtype: object = None, *, axis: int | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `dim` (or `axis`), of the shape of `input`.
 
-    `dtype` is that in which it is computed. The axis is the last one unless it is said; PyTorch's
-    choice depends on the number of dimensions. Raises IndexError for an axis that isn't there.
+    `dtype` is the dtype of the computation. The default axis is the last one; PyTorch's default
+    depends on the number of dimensions. Raises IndexError for an axis that doesn't exist.
     """
     terms, axis = _exponents("softmax", input, dim, axis, dtype)
     terms = np.exp(terms)
@@ -180,9 +184,11 @@ def log_softmax(
 def _exponents(
     function: str, input: Array, dim: int, axis: int | None, dtype: object
 ) -> tuple[Array, int | None]:
-    """x less its largest element along the axis, and the axis: None of a number, whose axis is 0
-    or -1. What is taken away makes no difference to the shares, so it is a constant for
-    derivatives."""
+    """x minus its largest element along the axis, and the axis.
+
+    The axis of a number is None; the accepted axes are 0 and -1. The subtracted maximum cancels in
+    the result, so it is a constant for derivatives.
+    """
     chosen, ndim = chosen_axis(function, dim, axis, -1), np.ndim(input)
     along: int | None = axis_in(function, chosen, ndim or 1)
     along = along if ndim else None
@@ -193,10 +199,12 @@ def _exponents(
 def glu(input: Array, dim: int = -1, *, axis: int | None = None) -> Array:
     """a sigmoid(b), where a and b are the halves of `input` along `dim` (or `axis`).
 
-    The axis has half its length in the result. Raises ValueError where that is odd.
+    The axis has half its length in the result. Raises ValueError for an odd length.
     """
     along = axis_in("glu", chosen_axis("glu", dim, axis, -1), np.ndim(input))
     if np.shape(input)[along] % 2:
-        raise ValueError(f"glu: axis {along} has {np.shape(input)[along]} elements: no halves")
+        raise ValueError(
+            f"glu: axis {along} has {np.shape(input)[along]} elements, an odd number: no halves"
+        )
     first, second = np.split(input, 2, axis=along)
     return first * sigmoid(second)

@@ -1,7 +1,7 @@
-"""What the functions of this folder ask of their arguments: axes, reductions, shapes, labels.
+"""Checks of the arguments in this folder: axes, reductions, shapes, labels.
 
-Each check of values stands on the tape as a condition that holds: later calls test it in the loop
-that reads the values anyway, and a call for which it doesn't hold raises the same error.
+A check of values stands on the tape as a condition that must hold. Later calls test the condition
+in the loop that reads the values anyway; a call that fails it raises the same error.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 import tapegrad.numpy as filled  # whose arrays can be made of traced values
 
-Array = Any  # an array, or what stands for one while a function is traced
+Array = Any  # an array, or its stand-in while a function is traced
 
 REDUCTIONS = ("none", "mean", "sum")
 
 
 def as_array(x: Any) -> Array:
-    """An array; of a list of numbers, traced ones too, a new one."""
+    """x as an array; a list of numbers, traced or not, becomes a new array."""
     return x if isinstance(x, np.ndarray) else filled.asarray(x)
 
 
 def chosen_axis(function: str, dim: Any, axis: Any, default: Any) -> Any:
-    """The axis: PyTorch's `dim`, or NumPy's `axis`, which has no default of its own."""
+    """The axis: PyTorch's `dim`, unless NumPy's `axis` is passed."""
     if axis is None:
         return dim
     if dim != default:
@@ -51,14 +51,14 @@ def check_reduction(function: str, reduction: str, known: Sequence[str] = REDUCT
 
 
 def reduced(losses: Array, reduction: str) -> Array:
-    """All losses, their mean or their sum."""
+    """The losses, their mean or their sum."""
     if reduction == "none":
         return losses
     return np.mean(losses) if reduction == "mean" else np.sum(losses)
 
 
 def check_same_shape(function: str, **arrays: Array) -> None:
-    """That all have one shape: a loss of (n,) and (n, 1) would be one of n * n pairs."""
+    """Check that all shapes are equal: losses of (n,) and (n, 1) would broadcast to n * n pairs."""
     shapes = {name: np.shape(x) for name, x in arrays.items()}
     if len(set(shapes.values())) > 1:
         told = " and ".join(f"{name} has shape {shape}" for name, shape in shapes.items())
@@ -76,8 +76,10 @@ def check_integers(function: str, name: str, array: Array) -> None:
 
 
 def labels_in(function: str, name: str, labels: Array, count: int) -> Array:
-    """Labels as an array, all of them integers in 0, ..., count - 1: NumPy would count negative
-    ones from the end."""
+    """Labels as an array of integers in 0, ..., count - 1.
+
+    Negative labels raise too: NumPy would count them from the end.
+    """
     labels = as_array(labels)
     check_integers(function, name, labels)
     if np.any((labels < 0) | (labels >= count)):
@@ -86,7 +88,7 @@ def labels_in(function: str, name: str, labels: Array, count: int) -> Array:
 
 
 def check_signs(function: str, name: str, signs: Array) -> None:
-    """That all are 1 or -1."""
+    """Check that every element is 1 or -1."""
     if np.any((signs != 1) & (signs != -1)):
         raise ValueError(f"{function}: {name} has numbers that are neither 1 nor -1")
 

@@ -1,8 +1,9 @@
-"""Attention: means of values, weighted by how well keys fit a query.
+"""Attention: means of values, weighted by the products of queries and keys.
 
-Rows of scores are worked through in blocks: a block's scores stay in cache, and with a causal mask
-it takes no keys behind its last row. Where there are many, the blocks are the rounds of a loop that
-computes scores anew for derivatives, so that memory grows with the length and not with its square.
+The rows of scores are computed in blocks, so that a block's scores stay in cache; with a causal
+mask a block skips the keys after its last row. For many rows the blocks are the iterations of a
+loop that recomputes the scores in the reverse pass: memory grows with the length, not with its
+square.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tapegrad.nn.normalisation import layer_norm
 
 __all__ = ["scaled_dot_product_attention", "soft_attention"]
 
-ROWS = 128  # of a block
-MAX_SCORES = 1 << 21  # scores, of which no more than a block's are kept
-PARTS = 4  # of a causal mask, each with a loop
+ROWS = 128  # rows of a block
+MAX_SCORES = 1 << 21  # with more scores, only those of one block are kept
+PARTS = 4  # parts of a causal mask, each with its own loop
 
 
 @drawing
@@ -39,28 +40,28 @@ def scaled_dot_product_attention(
     *,
     rng: Any = None,
 ) -> Any:
-    """Of each query the mean of values, weighted by the softmax of its products with keys.
+    """The mean of the values for each query, weighted by the softmax of its products with the keys.
 
         scores = scale * query @ key.T + bias
         out = softmax(scores, axis=-1) @ value
 
-    PyTorch refuses `attn_mask` beside `is_causal`; here both hold. A query that sees no key gets
-    zeros.
+    `attn_mask` and `is_causal` may be combined (PyTorch refuses that). A query that sees no key
+    gets zeros.
 
     Parameters
     ----------
-    query : (..., l, e). The axes in front are broadcast against those of key and value.
+    query : (..., l, e). The leading axes are broadcast against the leading axes of key and value.
     key : (..., s, e).
     value : (..., s, v).
-    attn_mask : broadcastable to (..., l, s): booleans, which are true where a query sees a key, or
-        numbers that are added to the scores. None for neither.
-    dropout_p : the probability with which a weight becomes 0, where the others are divided by the
-        probability of the rest. It is drawn whenever it isn't 0.
+    attn_mask : broadcastable to (..., l, s): booleans, True where a query sees a key, or numbers
+        that are added to the scores. None for no mask.
+    dropout_p : the probability that a weight becomes 0; the other weights are divided by
+        1 - dropout_p. Every call with a `dropout_p` other than 0 draws.
     is_causal : whether query i sees only the keys up to i.
-    scale : a number; 1 / sqrt(e) if it is None.
-    enable_gqa : whether query has several times as many heads (the third axis from the end) as key
-        and value, of which each serves so many in a row.
-    rng : what draws for `dropout_p`, numbers of the shape of the scores: a generator of NumPy's, a
+    scale : a number; None for 1 / sqrt(e).
+    enable_gqa : whether query has a multiple of the heads (third axis from the end) of key and
+        value. Each head of key and value then serves a run of consecutive heads of query.
+    rng : the source of the draws for `dropout_p`, of the shape of the scores: a NumPy generator, a
         key of `tapegrad.random`, or None for `np.random`.
 
     Returns
@@ -69,7 +70,7 @@ def scaled_dot_product_attention(
 
     Raises
     ------
-    ValueError : the shapes don't fit, or `dropout_p` is no probability below 1.
+    ValueError : the shapes don't fit, or `dropout_p` is not in [0, 1).
     """
     query, key, value = map(as_array, (query, key, value))
     if min(query.ndim, key.ndim, value.ndim) < 2 or not (
@@ -101,7 +102,7 @@ def scaled_dot_product_attention(
     size = ROWS
     of_rows: Callable[..., Any] = functools.partial(_weighted, dropout_p=dropout_p)
     if rows * keys > MAX_SCORES and not dropout_p:
-        # With a causal mask a loop for each part, since the first ones need few keys.
+        # A causal mask gets one loop for each part, since the first parts need few keys.
         of_rows, size = _in_rounds, -(-rows // PARTS // ROWS) * ROWS if is_causal else rows
     blocks = []
     for start in range(0, max(rows, 1), size):
@@ -123,12 +124,12 @@ def _unfit(query: Any, key: Any, value: Any) -> str:
     return (
         "scaled_dot_product_attention: query, key and value have the shapes "
         f"{query.shape}, {key.shape} and {value.shape}, and should have (..., l, e), (..., s, e) "
-        "and (..., s, v), whose axes in front broadcast"
+        "and (..., s, v), with leading axes that broadcast"
     )
 
 
 def _part(mask: Any, rows: slice, keys: int) -> Any:
-    """What a mask says of some rows, and of the first keys."""
+    """The mask of some rows and of the first keys."""
     if mask.ndim > 1 and mask.shape[-2] > 1:
         mask = mask[..., rows, :]
     return mask[..., :keys] if mask.ndim and mask.shape[-1] > 1 else mask
@@ -143,14 +144,13 @@ def _weighted(
     drawn: Any,
     dropout_p: float = 0.0,
 ) -> Any:
-    """The means for some queries, which are scaled; those of the numbers `at`, if keys behind them
-    are hidden."""
+    """The means for some scaled queries. `at` holds their row numbers if later keys are hidden."""
     scores = query @ np.swapaxes(key, -1, -2)
     if at is not None:
         scores = np.where(np.arange(scores.shape[-1]) <= at, scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    # Whatever is subtracted cancels, so it has no derivative.
+    # The subtracted maximum cancels, so it has no derivative.
     top = stop_gradient(np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
     weights = np.exp(scores - np.where(top == -np.inf, 0, top))
     total = np.sum(weights, axis=-1, keepdims=True)
@@ -160,12 +160,12 @@ def _weighted(
 
 
 def _in_rounds(query: Any, key: Any, value: Any, mask: Any, seen: Any, drawn: None) -> Any:
-    """The same, block by block in a loop, which keeps no scores."""
+    """The same, block by block in a loop that keeps no scores."""
     rows = query.shape[-2]
     count = -(-rows // ROWS)
 
     def in_blocks(x: Any) -> Any:
-        """Blocks of rows, along a first axis; the last one is filled up with zeros."""
+        """Blocks of rows along a new first axis; the last block is padded with zeros."""
         x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, count * ROWS - rows), (0, 0)])
         return np.moveaxis(x.reshape(*x.shape[:-2], count, ROWS, x.shape[-1]), -3, 0)
 
@@ -198,13 +198,13 @@ def _grouped(
     scale: Any,
     rng: Any,
 ) -> Any:
-    """Where each head of key and value serves several of query."""
+    """Attention where each head of key and value serves several heads of query."""
     heads = min(query.ndim, key.ndim, value.ndim) > 2 and [x.shape[-3] for x in (query, key, value)]
     if not heads or heads[1] != heads[2] or not heads[1] or heads[0] % heads[1]:
         raise ValueError(
-            "scaled_dot_product_attention: with enable_gqa key and value should have as many "
-            f"heads, and query a multiple; the shapes are {query.shape}, {key.shape} and "
-            f"{value.shape}"
+            "scaled_dot_product_attention: with enable_gqa key and value should have the same "
+            "number of heads, and query a multiple of it; the shapes are "
+            f"{query.shape}, {key.shape} and {value.shape}"
         )
     each = heads[0] // heads[1]
 
@@ -234,7 +234,7 @@ def soft_attention(
     bias: Any = None,
     norm: Any = None,
 ) -> tuple[Any, Any]:
-    """The mean of some choices, by weights that a hidden state decides with the choices themselves.
+    """The mean of some choices, with weights computed from a hidden state and the choices.
 
         scores[n, k] = sum over f of weight_subject[f, k] subject[n, f, k]
                        + sum over h of hidden[n, h] weight_hidden[h, k] + bias[k]
@@ -248,8 +248,7 @@ def soft_attention(
     weight_subject : (features, choices).
     weight_hidden : (hidden, choices).
     bias : (choices,), or None.
-    norm : if it is there, a dict of `weight` and `bias`, both (choices,), of a `layer_norm` of the
-        scores.
+    norm : None, or a dict of `weight` and `bias`, both (choices,), of a `layer_norm` of the scores.
 
     Returns
     -------
@@ -264,7 +263,7 @@ def soft_attention(
     if subject.ndim != 3 or (np.shape(weight_subject), np.shape(weight_hidden)) != wanted:
         raise ValueError(
             f"soft_attention: subject and hidden have the shapes {subject.shape} and "
-            f"{hidden.shape}, which take weights of {wanted[0]} and {wanted[1]}, and not of "
+            f"{hidden.shape}, so the weights should have {wanted[0]} and {wanted[1]}, not "
             f"{np.shape(weight_subject)} and {np.shape(weight_hidden)}"
         )
     scores = np.sum(weight_subject * subject, axis=1) + hidden @ weight_hidden

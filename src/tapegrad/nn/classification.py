@@ -1,6 +1,6 @@
-"""Losses of scores of classes, as `torch.nn.functional` names them.
+"""Losses of class scores, with the names of `torch.nn.functional`.
 
-Scores are (c,), (n, c) or (n, c, d1, ...), of c classes; labels have that shape without c.
+Scores are (c,), (n, c) or (n, c, d1, ...), for c classes; labels have the same shape without c.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def nll_loss(
 ) -> Array:
     """-w[t] x[t], for log-probabilities x of classes and labels t.
 
-    `weight` has a number for each class, and the mean is over the sum of the weights that were
-    used. Labels that are `ignore_index` count nothing: where all are, the mean is NaN.
+    `weight` has one number for each class; the mean divides by the sum of the weights used. Labels
+    equal to `ignore_index` are left out; if all of them are, the mean is NaN.
 
     Raises ValueError for shapes that don't fit, IndexError for labels out of range.
     """
@@ -55,13 +55,13 @@ def cross_entropy(
 ) -> Array:
     """-w[t] log(softmax(x)[t]), for scores x of classes and labels t; see `nll_loss`.
 
-    Of labels it is computed as log(1 + exp(l - x[t])), where l is the logarithm of the sum of the
-    other classes' exponentials: a loss near 0 keeps its digits, and so do all slopes.
+    With labels it is computed as log(1 + exp(l - x[t])), l = log(sum over j != t of exp(x[j])): a
+    loss near 0 keeps its digits, and so do all slopes.
 
-    A `target` of floats with the shape of `input` has probabilities: -sum(w t log(softmax(x))).
-    `label_smoothing` = s takes (1 - s) of the label and s / c of each class.
+    A `target` of floats, of the shape of `input`, holds probabilities: -sum(w t log(softmax(x))).
+    `label_smoothing` = s replaces the label by (1 - s) of the label and s / c of each class.
 
-    Raises ValueError for shapes that don't fit and a smoothing that isn't from 0 to 1, IndexError
+    Raises ValueError for shapes that don't fit and for a smoothing outside [0, 1], IndexError
     for labels out of range.
     """
     check_reduction("cross_entropy", reduction)
@@ -86,7 +86,7 @@ def cross_entropy(
 
 
 def _of_labels(input: Array, labels: Array, axis: int) -> Array:
-    """log(1 + exp(l - x[t])) with the logarithm l of the sum of the others' exponentials."""
+    """log(1 + exp(l - x[t])) with l = log(sum over j != t of exp(x[j]))."""
     shape = np.shape(input)
     if shape[axis] == 1:
         return np.squeeze(input - input, axis)
@@ -166,7 +166,7 @@ def _class_axis(function: str, input: Array) -> int:
 def _labels(
     function: str, input: Array, target: Array, weight: Array | None, ignore_index: int | None
 ) -> tuple[int, Array, Array]:
-    """The axis of classes, labels in range, and which of them count."""
+    """The axis of classes, the labels in range, and a mask of the labels that count."""
     axis = _class_axis(function, input)
     shape = np.shape(input)
     target = as_array(target)
@@ -189,12 +189,12 @@ def _weighted(
 
 
 def _total(losses: Array, labels: Array, kept: Array, weight: Array | None) -> Array:
-    """How many labels count, or the sum of their weights: of the dtype of the losses."""
+    """The number of labels that count, or the sum of their weights, in the dtype of the losses."""
     if weight is None:
         return np.sum(kept).astype(np.result_type(losses))
     return np.sum(np.where(kept, weight[labels], 0))
 
 
 def _along(values: Array, axis: int, input: Array) -> Array:
-    """One number for each class, in the shape that broadcasts with `input`."""
+    """One number for each class, in a shape that broadcasts with `input`."""
     return np.reshape(values, (-1, *(1,) * (np.ndim(input) - axis - 1)))

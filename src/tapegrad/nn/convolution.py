@@ -1,11 +1,12 @@
-"""Convolutions and their transposes, as products of matrices.
+"""Convolutions and their transposes, as matrix products.
 
-A product takes all windows of an array to all channels of the result. They stand in as many axes as
-they have, so that it finds them in the array when it is compiled, and copies none of them. Where a
-group has one channel there is nothing to sum up but the window: then shifted parts of the array,
-times one number each, are added up.
+A product multiplies all windows of an array with the weights of all output channels. The windows
+keep one axis for each of their dimensions, so that the compiled product reads them from the array
+and copies none. If a group has one channel, the sum runs over the window only: then shifted parts
+of the array, each times one number, are added.
 
-Names: `n` the size of a batch, `c` channels, `g` groups, `k` the sizes of a kernel, one an axis.
+Names: `n` the size of a batch, `c` channels, `g` groups, `k` the sizes of a kernel, one for each
+axis.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ __all__ = [
     "conv_transpose3d",
 ]
 
-MAX_TERMS = 64  # terms of a sum that are written out
+MAX_TERMS = 64  # largest number of terms of a sum that is written out
 
 
 # ---- arguments
 
 
 def for_each(name: str, given: Any, count: int, least: int) -> tuple[int, ...]:
-    """An option that is one integer or one for each axis; a ValueError if it isn't."""
+    """An option, one integer or one for each axis, as a tuple; a ValueError if it is neither."""
     found = np.ravel(given)
     if found.size not in (1, count) or found.dtype.kind not in "iu" or (found < least).any():
         what = "an integer" if count == 1 else f"an integer or {count} of them"
@@ -44,7 +45,7 @@ def for_each(name: str, given: Any, count: int, least: int) -> tuple[int, ...]:
 
 
 def as_batch(name: str, x: Any, count: int) -> tuple[Any, bool]:
-    """The operand with an axis for the batch, and whether it had one."""
+    """The operand with a batch axis, and whether it was passed with one."""
     x = as_array(x)
     if x.ndim not in (count + 1, count + 2):
         raise ValueError(
@@ -58,7 +59,7 @@ def as_batch(name: str, x: Any, count: int) -> tuple[Any, bool]:
 
 
 def padded(x: Any, before: Sequence[int], after: Sequence[int], value: Any = 0) -> Any:
-    """With so many more elements at the ends of the last axes; fewer, where it is negative."""
+    """Pad the last axes by `before` and `after`; a negative number cuts elements off."""
     pairs = list(zip(before, after, strict=True))
     if any(k < 0 for pair in pairs for k in pair):
         ends = [n - max(0, -m) for n, (_, m) in zip(x.shape[2:], pairs, strict=True)]
@@ -68,7 +69,7 @@ def padded(x: Any, before: Sequence[int], after: Sequence[int], value: Any = 0) 
 
 
 def shifted(x: Any, axis: int, start: int, count: int, step: int) -> Any:
-    """So many elements along an axis."""
+    """The `count` elements start, start + step, ... along an axis."""
     index = [slice(None)] * x.ndim
     index[axis] = slice(start, start + (count - 1) * step + 1, step)
     return x[tuple(index)]
@@ -77,9 +78,9 @@ def shifted(x: Any, axis: int, start: int, count: int, step: int) -> Any:
 def windows(
     x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
 ) -> Any:
-    """What each window has of the last axes: (n, c, *sizes) becomes (n, c, *k, *counts)."""
+    """The windows over the last axes: (n, c, *sizes) --> (n, c, *k, *counts)."""
     first, along = x.ndim - len(k), x.ndim - 1
-    for axis in reversed(range(len(k))):  # always the last one that is left
+    for axis in reversed(range(len(k))):  # always the last axis not yet split
         starts = [j * dilation[axis] for j in range(k[axis])]
         parts = [shifted(x, along, start, counts[axis], stride[axis]) for start in starts]
         x = np.stack(parts, axis=first) if len(parts) > 1 else np.expand_dims(parts[0], first)
@@ -89,7 +90,7 @@ def windows(
 def _places(
     x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], counts: Sequence[int]
 ) -> Iterator[Any]:
-    """What all windows have at each of their places."""
+    """For each place in a window, the elements of all windows at that place."""
     for place in np.ndindex(*k):
         part = x
         for axis, j in enumerate(place):
@@ -98,8 +99,7 @@ def _places(
 
 
 def overlaid(x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
-    """The transpose of `windows`: (n, c, *k, *counts) becomes (n, c, *sizes), and what several
-    windows have is added up."""
+    """The transpose of `windows`: (n, c, *k, *counts) --> (n, c, *sizes); overlaps are added."""
     axis = 1 + len(k)
     for size, step, spacing in zip(k, stride, dilation, strict=True):
         parts = [x[:, :, j] for j in range(size)]
@@ -110,7 +110,7 @@ def overlaid(x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence
         shape = [*parts[0].shape]
         shape[axis] = end
         x = filled.zeros(shape, parts[0].dtype)
-        for phase in range(min(step, end)):  # whose elements no other adds to
+        for phase in range(min(step, end)):  # no other phase adds to these elements
             those = [j for j in range(size) if j * spacing % step == phase]
             if those:
                 far, many = [j * spacing // step for j in those], -(-(end - phase) // step)
@@ -120,7 +120,7 @@ def overlaid(x: Any, k: Sequence[int], stride: Sequence[int], dilation: Sequence
 
 
 def _added(parts: Sequence[Any], axis: int, starts: Sequence[int], end: int) -> Any:
-    """The sum of arrays that begin so far on along an axis, among zeros."""
+    """The sum of arrays shifted by `starts` along an axis, padded with zeros to length `end`."""
     ends = [end - start - part.shape[axis] for part, start in zip(parts, starts, strict=True)]
     none = [(0, 0)]
     wide = [
@@ -144,7 +144,7 @@ def conv1d(
 ) -> Any:
     """`conv2d` of sequences: input (n, c, length), weight (out, c / groups, size).
 
-    Shapes, options and errors are those of `conv2d`, with one axis in the place of two.
+    Shapes, options and errors are those of `conv2d`, with one axis instead of two.
     """
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
@@ -163,8 +163,8 @@ def conv2d(
         out[n, o, y, x] = bias[o] + sum over c, i, j of
             weight[o, c, i, j] input[n, c, y stride + i dilation - padding, ...]
 
-    with zeros where that is outside. Of several groups, each part of the channels of the result
-    has the sum over the same part of the input's.
+    The input is zero outside its bounds. With several groups, each group of output channels sums
+    over the same group of input channels.
 
         >>> conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).shape
         (1, 1, 2, 2)
@@ -174,22 +174,21 @@ def conv2d(
     input : (n, c, height, width), or (c, height, width), which gives (out, height, width).
     weight : (out, c / groups, rows, columns).
     bias : (out,), or None.
-    stride, dilation : how far neighbouring windows, and elements of one, are apart: an integer, or
-        one for each axis.
-    padding : how many zeros stand at each end, an integer or one for each axis; "valid" is 0, and
-        with "same" a stride of 1 leaves the size as it is: if an odd number is needed, the end gets
-        one more.
+    stride, dilation : the distance between neighbouring windows, and between neighbouring elements
+        of a window: an integer, or one for each axis.
+    padding : the number of zeros at each end: an integer, or one for each axis. "valid" means 0;
+        "same" keeps the size and needs a stride of 1; an odd number puts one zero more at the end.
     groups : a divisor of c and of out.
 
     Returns
     -------
     (n, out, height', width') with height' = (height + 2 padding - dilation (rows - 1) - 1) //
-    stride + 1, and the width likewise. The dtype is that of `input * weight`.
+    stride + 1; width' likewise. The dtype is the dtype of `input * weight`.
 
     Raises
     ------
-    ValueError : the shapes don't fit, a window is larger than the padded input, or an option is
-        none of these.
+    ValueError : the shapes don't fit, a window is larger than the padded input, or an option has
+        another value.
     """
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -205,7 +204,7 @@ def conv3d(
 ) -> Any:
     """`conv2d` of volumes: input (n, c, depth, height, width), weight (out, c / groups, ...).
 
-    Shapes, options and errors are those of `conv2d`, with three axes in the place of two.
+    Shapes, options and errors are those of `conv2d`, with three axes instead of two.
     """
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -237,7 +236,7 @@ def _conv(
         if padding not in ("same", "valid"):
             raise ValueError(f'padding={padding!r} should be "same", "valid" or integers')
         if padding == "same" and any(step > 1 for step in stride):
-            raise ValueError(f'padding="same" needs a stride of 1, and not {stride}')
+            raise ValueError(f'padding="same" needs a stride of 1, not {stride}')
         total = [n - 1 if padding == "same" else 0 for n in extents]
         before = [n // 2 for n in total]
         after = [n - m for n, m in zip(total, before, strict=True)]
@@ -268,7 +267,7 @@ def _each_channel(
     dilation: Sequence[int],
     counts: Sequence[int],
 ) -> Any:
-    """The convolution where each group has one channel: (n, g, out of each, *counts)."""
+    """The convolution with one channel a group, of shape (n, g, out / g, *counts)."""
     out, _, *k = weight.shape
     rest = (None,) * len(k)
     weight = weight.reshape(groups, out // groups, *k)
@@ -279,8 +278,8 @@ def _each_channel(
 
 
 def _of_windows(columns: Any, weight: Any, axes: int) -> Any:
-    """The convolution as a product with all windows: (n, c, *k, *counts), or (n, g, c, ...)."""
-    if type(columns) is type(weight) is np.ndarray:  # which einsum would put in another order
+    """The convolution as a product with all windows, (n, c, *k, *counts) or (n, g, c, ...)."""
+    if type(columns) is type(weight) is np.ndarray:  # einsum would choose another order of axes
         n, *groups, _ = columns.shape[: -2 * axes]
         depth, many = math.prod(weight.shape[-1 - axes :]), math.prod(columns.shape[-axes:])
         rows = weight.reshape(*weight.shape[: -1 - axes], depth)
@@ -311,7 +310,7 @@ def _finished(name: str, found: Any, bias: Any, is_batch: bool) -> Any:
     return found if is_batch else found[0]
 
 
-# ---- their transposes
+# ---- transposed convolutions
 
 
 def conv_transpose1d(
@@ -326,7 +325,7 @@ def conv_transpose1d(
 ) -> Any:
     """`conv_transpose2d` of sequences: input (n, c, length), weight (c, out / groups, size).
 
-    Shapes, options and errors are those of `conv_transpose2d`, with one axis in the place of two.
+    Shapes, options and errors are those of `conv_transpose2d`, with one axis instead of two.
     """
     options = (stride, padding, output_padding, groups, dilation)
     return _conv_transpose("conv_transpose1d", 1, input, weight, bias, *options)
@@ -346,7 +345,7 @@ def conv_transpose2d(
 
         out[n, o, y stride + i dilation - padding, ...] += weight[c, o, i, j] input[n, c, y, x]
 
-    and what is outside is left out. It is no inverse, but has its shapes.
+    Elements outside the result are dropped. It is not the inverse, but has the inverse's shapes.
 
         >>> conv_transpose2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), stride=2).shape
         (1, 1, 6, 6)
@@ -357,19 +356,19 @@ def conv_transpose2d(
     weight : (c, out / groups, rows, columns).
     bias : (out,), or None.
     stride, dilation : as in `conv2d`.
-    padding : how many elements are left out at each end, an integer or one for each axis.
-    output_padding : how many more there are at the end of each axis, fewer than the stride or the
-        dilation: it says which of the sizes that `conv2d` takes to the input's is meant.
+    padding : the number of elements dropped at each end: an integer, or one for each axis.
+    output_padding : the number of elements added at the end of each axis, less than the stride or
+        the dilation. It chooses among the sizes that `conv2d` maps to the size of `input`.
     groups : a divisor of c and of out.
 
     Returns
     -------
     (n, out, height', width') with height' = (height - 1) stride - 2 padding + dilation (rows - 1) +
-    1 + output_padding, and the width likewise. The dtype is that of `input * weight`.
+    1 + output_padding; width' likewise. The dtype is the dtype of `input * weight`.
 
     Raises
     ------
-    ValueError : the shapes don't fit, nothing is left, or an option is none of these.
+    ValueError : the shapes don't fit, the result is empty, or an option has another value.
     """
     options = (stride, padding, output_padding, groups, dilation)
     return _conv_transpose("conv_transpose2d", 2, input, weight, bias, *options)
@@ -388,7 +387,7 @@ def conv_transpose3d(
     """`conv_transpose2d` of volumes: input (n, c, depth, height, width), weight (c, out / groups,
     ...).
 
-    Shapes, options and errors are those of `conv_transpose2d`, with three axes in the place of two.
+    Shapes, options and errors are those of `conv_transpose2d`, with three axes instead of two.
     """
     options = (stride, padding, output_padding, groups, dilation)
     return _conv_transpose("conv_transpose3d", 3, input, weight, bias, *options)

@@ -1,5 +1,7 @@
-"""Copies of objects with other arrays in them. This file is followed as the user's are: what is
-read of the object here is a fact of the trace."""
+"""Copies of objects with other arrays in them.
+
+This file is traced like the user's code: each read of the object becomes a guard of the trace.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,23 @@ from tapegrad.errors import ArgumentError
 
 @dataclass
 class Plan:
-    """What is copied of an object: parts by their numbers, of which the object is 0.
+    """The parts to copy of an object, by number; the object itself is part 0.
 
-    A part is "given" by its path, one that is "copied", a "container", an "object" or a "slotted"
-    one, which are filled, or it is "shared"; "tuple", "method" and "partial" are made of theirs.
+    Kinds of parts: "given" (passed by the caller under its path); "copied"; "container", "object"
+    and "slotted" (made empty, then filled); "tuple", "method" and "partial" (made of their parts);
+    "shared" (not copied).
     """
 
     kinds: list[str] = field(default_factory=list)
-    reached: list[tuple[int, str, Any]] = field(default_factory=list)  # in which part, how, by what
+    reached: list[tuple[int, str, Any]] = field(default_factory=list)  # parent, access, key
     paths: dict[int, str] = field(default_factory=dict)
-    fixed: list[tuple[int, list[int]]] = field(default_factory=list)  # inner ones come first
+    fixed: list[tuple[int, list[int]]] = field(default_factory=list)  # inner parts first
     filled: list[tuple[int, str, Any, int]] = field(default_factory=list)
     state: dict[str, tuple[int, str, Any]] = field(default_factory=dict)
 
 
 def functional(name: str, obj: Any, method: str, plan: Plan) -> Callable[..., Any]:
-    """The function of what is given for a plan, and of the method's arguments."""
+    """The function of the parameters of a plan, then of the method's arguments."""
     params = [path for path in plan.paths.values() if path not in plan.state]
 
     def f(params: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,22 +56,22 @@ def functional(name: str, obj: Any, method: str, plan: Plan) -> Callable[..., An
 
 
 def check(name: str, given: Any, names: Any) -> None:
-    """An ArgumentError unless these are the paths."""
+    """Raise an ArgumentError unless `given` has exactly the paths `names`."""
     for path in names:
         if path not in given:
-            raise ArgumentError(f"{name} has {path!r}, and what is passed for it hasn't")
+            raise ArgumentError(f"{name} has {path!r}, and the parameters passed for it have not")
     for path in given:
         if path not in names:
-            raise ArgumentError(f"{name} has no {path!r}, which is passed for it")
+            raise ArgumentError(f"{name} has no {path!r}, but a parameter of that path is passed")
 
 
 def part(x: Any, how: str, key: Any) -> Any:
-    """What an object or a container holds."""
+    """An attribute of an object, or an item of a container."""
     return getattr(x, key) if how == "attribute" else x[key]
 
 
 def filled(obj: Any, plan: Plan, given: Any) -> list[Any]:
-    """The parts of a copy."""
+    """The parts of a copy, with the parameters `given` filled in."""
     live = [obj]
     for of, how, key in plan.reached:
         live.append(part(live[of], how, key))

@@ -1,12 +1,13 @@
-"""Connectionist temporal classification: how likely labels are, whenever each of them is said.
+"""Connectionist temporal classification: the probability of labels, at whatever times they occur.
 
-A path says one label or the blank at each time. It means the labels that remain once repeats are
-joined and blanks left out. The loss sums over all paths that mean the targets, in logarithms:
+A path emits one label or the blank at each time. Joining its repeats and dropping its blanks gives
+the labels that it stands for. The loss sums over all paths that stand for the targets, in
+logarithms:
 
     alpha[t, s] = log of the probability of all ways to be at place s of the targets at time t
 
-where places 0, 2, 4, ... are blanks, and 1, 3, ... the targets. A step stays, goes on by one place,
-or by two, from a target to the next if they differ.
+where places 0, 2, 4, ... are blanks, and 1, 3, ... the targets. A step stays, advances by one
+place, or by two: from a target to the next one if they differ.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Any:
-    """Minus the logarithm of the probability of the targets, over all ways to say them in time.
+    """Minus the log-probability of the targets, summed over all alignments in time.
 
-    The derivative is that of this formula with respect to `log_probs`. PyTorch's already has the
-    one of a `log_softmax` in it, of which they are taken to be results; behind one both agree.
+    The derivative is the derivative of this formula with respect to `log_probs`. PyTorch assumes
+    that `log_probs` comes from `log_softmax` and includes that function's derivative; behind a
+    `log_softmax` both agree.
 
     Parameters
     ----------
     log_probs : (time, n, classes), or (time, classes): logarithms of probabilities.
-    targets : integers, (n, longest), or all one behind the other, (sum of lengths,).
-    input_lengths, target_lengths : how long the entries of each are: (n,), or integers where there
-        is no batch.
-    blank : the class that says nothing.
-    reduction : "none"; "sum"; or "mean", of losses that are divided by their targets' lengths.
-    zero_infinity : whether 0 stands for the loss of targets that don't fit into their time, and for
-        its derivatives.
+    targets : integers, (n, longest), or all entries concatenated, (sum of lengths,).
+    input_lengths, target_lengths : the lengths of each entry: (n,), or integers without a batch.
+    blank : the class of the blank.
+    reduction : "none"; "sum"; or "mean", the mean of the losses divided by their target lengths.
+    zero_infinity : whether the loss of targets that don't fit into their time is 0, with zero
+        derivatives.
 
     Returns
     -------
@@ -52,8 +53,8 @@ def ctc_loss(
 
     Raises
     ------
-    ValueError : the shapes don't fit, a length or label is out of range, or there is no such
-        reduction.
+    ValueError : the shapes don't fit, a length or label is out of range, or the reduction has
+        another value.
     """
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f'reduction={reduction!r} should be "none", "mean" or "sum"')
@@ -108,7 +109,7 @@ def ctc_loss(
 
 
 def _losses(x: Any, labels: Any, lengths: Any, counts: Any, blank: int) -> Any:
-    """One loss for each entry; targets behind its last one are blanks."""
+    """One loss for each entry; targets after its last one are blanks."""
     time, n, _ = x.shape
     size = 2 * labels.shape[1] + 1
     blanks = np.full((n, labels.shape[1], 1), blank)
@@ -117,7 +118,7 @@ def _losses(x: Any, labels: Any, lengths: Any, counts: Any, blank: int) -> Any:
     never = np.full((n, 2), -np.inf, x.dtype)
     skips = np.concatenate([np.zeros((n, 2), bool), said[:, 2:] != said[:, :-2]], axis=1)[:, :size]
     gains = np.take_along_axis(x, np.broadcast_to(said, (time, n, size)), axis=2)
-    # Without any time the path is at its end, if there are no targets.
+    # With no time steps the path is at its end, if there are no targets.
     alpha = np.broadcast_to(np.where(np.arange(size) < 1, 0, -np.inf).astype(x.dtype), (n, size))
     if time:
         first = np.where(np.arange(size) < 2, gains[0], -np.inf)

@@ -1,6 +1,6 @@
-"""Images, and other arrays on grids, in other sizes and arrangements, as PyTorch names them.
+"""Resampling and rearranging of images and other grids, with PyTorch's names.
 
-They are (n, c, d1, ...): examples, channels, and the grid.
+Arrays are (n, c, d1, ...): examples, channels, and the grid.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tapegrad.nn.arguments import Array
 from tapegrad.nn.convolution import as_batch, for_each, overlaid, padded, windows
 from tapegrad.nn.pooling import adapted
 
-BETWEEN = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}  # of how many dimensions
+BETWEEN = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}  # mode --> dimensions
 NEAREST = ("nearest", "nearest-exact")
-BEND = -0.75  # the slope of cubic weights at the distance 1
+BEND = -0.75  # slope of the cubic weights at distance 1
 
 
 def interpolate(
@@ -28,27 +28,27 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Array:
-    """Values on a finer or coarser grid: (n, c, *size) of (n, c, d1, ...).
+    """Values on a finer or coarser grid: (n, c, d1, ...) --> (n, c, *size).
 
     Parameters
     ----------
     input : (n, c, d1, ...).
-    size : of the new grid, one number for all dimensions or one for each; or
-    scale_factor : of how many times the old one's lengths they are, rounded down.
-    mode : "nearest" (to the left, as PyTorch), "nearest-exact", "linear", "bilinear", "trilinear"
-        of one, two, three dimensions, "bicubic" of two, between whose points are cubic polynomials
-        of four neighbours, or "area": each value is the mean of the cells that it covers, as
-        `adaptive_avg_pool2d` has it.
-    align_corners : of the linear and cubic ones, whether the outermost points are the same in both
-        grids; else the cells have the same outer edges.
-    recompute_scale_factor : whether the points are as far apart as the lengths say, and not as
-        `scale_factor` does, whose lengths were rounded down.
+    size : the lengths of the new grid, one number for all dimensions or one for each; or
+    scale_factor : the ratio of the new lengths to the old, likewise; lengths are rounded down.
+    mode : "nearest" (rounds to the left, as PyTorch does), "nearest-exact", "linear" (one
+        dimension), "bilinear" (two), "trilinear" (three), "bicubic" (two; cubic polynomials of four
+        neighbours), or "area": each value is the mean of the cells that it covers, as in
+        `adaptive_avg_pool2d`.
+    align_corners : for the linear and cubic modes, whether the outermost points coincide in both
+        grids; otherwise the outer edges of the cells do.
+    recompute_scale_factor : whether the distance of the points follows from the rounded lengths
+        instead of `scale_factor`.
 
     Raises
     ------
-    ValueError : both or none of `size` and `scale_factor`, another mode, one for another number of
-        dimensions, `align_corners` with a mode that has none, `recompute_scale_factor` with `size`,
-        a new length that isn't positive.
+    ValueError : both or none of `size` and `scale_factor`; an unknown mode, or one for another
+        number of dimensions; `align_corners` with a mode that has none; `recompute_scale_factor`
+        with `size`; a new length that isn't positive.
     """
     lengths = np.shape(input)[2:]
     count = len(lengths)
@@ -86,7 +86,7 @@ def interpolate(
     for axis, (n, m, step) in enumerate(zip(lengths, sizes, steps, strict=True), 2):
         if mode in NEAREST:
             if count == 2 and mode == "nearest" and m in (n, 2 * n):
-                step = n / m  # in PyTorch so whatever the factor was
+                step = n / m  # as in PyTorch, whatever the factor was
             kind = np.float32 if count == 2 else np.result_type(input, np.float32)
             found = np.take(found, _nearest(n, m, step, mode, kind), axis=axis)
         else:
@@ -95,16 +95,20 @@ def interpolate(
 
 
 def _nearest(n: int, m: int, step: float, mode: str, kind: Any) -> np.ndarray:
-    """Which of n points is the value of each of m. PyTorch computes them in a dtype of its own, and
-    rounds to float32."""
+    """For each of m points, the index of the nearest of n points.
+
+    PyTorch computes the positions in `kind` and rounds them to float32.
+    """
     at = (np.arange(m) + (0.5 if mode == "nearest-exact" else 0.0)).astype(kind)
     at = (at * np.array(step, kind)).astype(np.float32)
     return np.minimum(np.floor(at).astype(np.intp), n - 1)
 
 
 def _between(x: Array, axis: int, m: int, step: float, align_corners: bool, cubic: bool) -> Array:
-    """m values along an axis, each of a sum of two or four neighbours, of which those at the ends
-    stand for what is further out."""
+    """m values along an axis, each a weighted sum of two or four neighbours.
+
+    The outermost points stand for neighbours outside the grid.
+    """
     n = np.shape(x)[axis]
     if align_corners:
         at = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
@@ -128,19 +132,19 @@ def _between(x: Array, axis: int, m: int, step: float, align_corners: bool, cubi
 
 
 def _near(t: np.ndarray) -> np.ndarray:
-    """The weight of a point at a distance of at most 1: 1, then 0, with slopes of 0 and `BEND`."""
+    """The weight of a point at a distance t <= 1: 1 at t=0, 0 at t=1; slopes 0 and `BEND`."""
     return ((BEND + 2) * t - (BEND + 3)) * t * t + 1
 
 
 def _far(t: np.ndarray) -> np.ndarray:
-    """The weight of one at a distance from 1 to 2: 0 at both, with slopes of `BEND` and 0."""
+    """The weight of a point at a distance 1 <= t <= 2: 0 at both ends, slopes `BEND` and 0."""
     return BEND * (((t - 5) * t + 8) * t - 4)
 
 
 def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
-    """(*, c, h r, w r) of (*, c r^2, h, w), with r = `upscale_factor`.
+    """(*, c r^2, h, w) --> (*, c, h r, w r), with r = `upscale_factor`.
 
-    Raises ValueError where r^2 doesn't divide the number of channels.
+    Raises ValueError if r^2 doesn't divide the number of channels.
     """
     shape, r = np.shape(input), upscale_factor
     if len(shape) < 3 or r < 1 or shape[-3] % (r * r):
@@ -153,9 +157,9 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
 
 
 def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
-    """(*, c r^2, h, w) of (*, c, h r, w r), with r = `downscale_factor`: back from `pixel_shuffle`.
+    """(*, c, h r, w r) --> (*, c r^2, h, w), with r = `downscale_factor`: undoes `pixel_shuffle`.
 
-    Raises ValueError where r doesn't divide height and width.
+    Raises ValueError if r doesn't divide height and width.
     """
     shape, r = np.shape(input), downscale_factor
     if len(shape) < 3 or r < 1 or shape[-1] % r or shape[-2] % r:
@@ -170,10 +174,10 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
 def unfold(
     input: Array, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Array:
-    """The patches of images as columns: (n, c k1 k2, l) of (n, c, h, w), or both without n.
+    """The patches of images as columns: (n, c, h, w) --> (n, c k1 k2, l), or both without n.
 
     Each argument is an integer, or one for height and one for width. l counts the patches, row by
-    row. Raises ValueError where none fits.
+    row. Raises ValueError if no patch fits.
     """
     x, is_batch = as_batch("unfold", input, 2)
     k, dilations, pads, strides, counts = _patches(
@@ -192,10 +196,10 @@ def fold(
     padding: Any = 0,
     stride: Any = 1,
 ) -> Array:
-    """Images whose pixels are the sums of all patches' there: (n, c, h, w) of (n, c k1 k2, l), or
-    both without n. It is the transpose of `unfold`, and undoes it where patches don't overlap.
+    """Images of summed patches: (n, c k1 k2, l) --> (n, c, h, w), or both without n.
 
-    Raises ValueError where shapes don't fit.
+    Each pixel is the sum of the patches at its place. It is the transpose of `unfold`, and its
+    inverse where patches don't overlap. Raises ValueError for shapes that don't fit.
     """
     sizes = for_each("output_size", output_size, 2, 1)
     k, dilations, pads, strides, counts = _patches(
@@ -218,7 +222,7 @@ def fold(
 def _patches(
     function: str, sizes: Sequence[int], kernel_size: Any, dilation: Any, padding: Any, stride: Any
 ) -> list[tuple[int, ...]]:
-    """Kernel, dilation, padding and stride, and how many patches there are, along both axes."""
+    """Kernel, dilation, padding, stride and number of patches, each along both axes."""
     options = [
         for_each("kernel_size", kernel_size, 2, 1),
         for_each("dilation", dilation, 2, 1),

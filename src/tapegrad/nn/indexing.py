@@ -1,4 +1,5 @@
-"""Entries by their numbers and by masks, as PyTorch names them. Nothing is written into."""
+"""Selection and update of entries by number or mask, with PyTorch's names. Arguments are not
+changed: updates return a copy."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from tapegrad.nn.arguments import (
 def one_hot(tensor: Array, num_classes: int = -1) -> Array:
     """1 at the label and 0 elsewhere, along a new last axis: integers of shape (*, c).
 
-    `num_classes` is c; -1 stands for the largest label + 1, and calls of another such number are
-    traced anew. Raises TypeError for labels that aren't integers, IndexError for those that are
+    `num_classes` is c; -1 means the largest label + 1, and a call with another such number is
+    traced anew. Raises TypeError for labels that aren't integers, IndexError for labels that are
     negative or too large.
     """
     tensor = as_array(tensor)
@@ -44,18 +45,18 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Array:
-    """The rows weight[input]: (*, d) of numbers (*) and a matrix (v, d).
+    """The rows weight[input]: (*, d), for numbers (*) and a matrix (v, d).
 
-    The row `padding_idx` gets no cotangent; it may be counted from the end. With
-    `scale_grad_by_freq` the cotangent of a row is divided by how often it was chosen. `norm_type`
-    and `sparse` are PyTorch's and change nothing here. Raises TypeError for numbers that aren't
-    integers, IndexError for those that are negative or too large, ValueError for `max_norm`, with
-    which PyTorch writes into `weight`.
+    The row `padding_idx`, which may be counted from the end, gets no cotangent. With
+    `scale_grad_by_freq` the cotangent of a row is divided by the number of times it was chosen.
+    `norm_type` and `sparse` exist for PyTorch's signature and have no effect. Raises TypeError for
+    numbers that aren't integers, IndexError for negative or too large numbers, ValueError for
+    `max_norm`, with which PyTorch writes into `weight`.
     """
     if max_norm is not None:
         raise ValueError(
-            "embedding: max_norm would write into weight. Make rows that are too long shorter "
-            "where weight is updated, or pass rows that are"
+            "embedding: max_norm would write into weight. Shorten the rows that are too long "
+            "where weight is updated, or pass shortened rows"
         )
     if np.ndim(weight) != 2:
         raise ValueError(f"embedding: weight has shape {np.shape(weight)}, not (v, d)")
@@ -66,7 +67,7 @@ def embedding(
         often = filled.zeros(count, rows.dtype)
         np.add.at(often, input, 1)
         still = stop_gradient(rows)
-        # Of a number that isn't finite the difference would be NaN, and not 0.
+        # For a number that isn't finite the difference would be NaN instead of 0.
         scaled = still - (still - rows) / np.expand_dims(often[input], -1)
         rows = np.where(np.isfinite(still), scaled, rows)
     if padding_idx is None:
@@ -85,24 +86,23 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Array:
-    """Sums, means or largest elements of bags of rows of a matrix: (bags, d).
+    """The sum, mean or maximum of each bag of rows of a matrix: (bags, d).
 
-    A bag without rows has zeros. PyTorch's `max_norm` and
-    `scale_grad_by_freq` aren't there.
+    A bag without rows gives zeros. PyTorch's `max_norm` and `scale_grad_by_freq` are not supported.
 
     Parameters
     ----------
-    input : the numbers of rows, (bags, k); or (k,), of bags of different sizes.
+    input : the numbers of rows, (bags, k); or (k,) for bags of different sizes.
     weight : (v, d).
-    offsets : where each bag begins in an input of one axis, from 0 up; else None.
-    mode : "sum", "mean" or "max", the last one for bags of one size.
+    offsets : the start of each bag in an input with one axis, from 0 up; otherwise None.
+    mode : "sum", "mean" or "max"; "max" needs bags of one size.
     per_sample_weights : factors of the rows, of the shape of `input`, for "sum".
     include_last_offset : whether the last of `offsets` is the end of the last bag.
-    padding_idx : the number of a row that doesn't count.
+    padding_idx : the number of a row that is left out.
 
     Raises
     ------
-    ValueError : shapes or options don't fit; numbers as in `embedding`.
+    ValueError : shapes or options don't fit; row numbers raise as in `embedding`.
     """
     input = as_array(input)
     if mode not in ("sum", "mean", "max"):
@@ -142,13 +142,13 @@ def embedding_bag(
         return in_bags(rows) / np.maximum(filled_bags, 1)
     if not rows.shape[1]:
         return np.sum(rows, axis=1)
-    top = np.argmax(rows, axis=1)  # of equal elements the first has the slope, as in PyTorch
+    top = np.argmax(rows, axis=1)  # among equal elements the first has the slope, as in PyTorch
     found = np.take_along_axis(rows, np.expand_dims(top, 1), axis=1)[:, 0]
     return np.where(filled_bags == 0, 0, found)
 
 
 def _bags(offsets: Array, count: int, include_last_offset: bool) -> tuple[int, Array]:
-    """How many bags there are, and in which of them each of so many entries is."""
+    """The number of bags, and the bag of each of `count` entries."""
     check_integers("embedding_bag", "offsets", offsets)
     if offsets.ndim != 1 or not offsets.shape[0]:
         raise ValueError(f"embedding_bag: offsets has shape {offsets.shape}, not (bags,)")
@@ -168,14 +168,14 @@ def masked_fill(input: Array, mask: Array, value: Any) -> Array:
 
 
 def masked_select(input: Array, mask: Array) -> Array:
-    """The elements where the mask is True, in one row. Both broadcast."""
+    """The elements where the mask is True, as a vector. Input and mask broadcast."""
     mask = _mask("masked_select", mask)
     shape = np.broadcast_shapes(np.shape(input), np.shape(mask))
     return np.broadcast_to(input, shape)[np.broadcast_to(mask, shape)]
 
 
 def index_add(input: Array, dim: int, index: Array, source: Array, *, alpha: float = 1) -> Array:
-    """A copy of x to whose entry index[i] along `dim` alpha * source[i] has been added, for all i.
+    """A copy of x with alpha * source[i] added to the entry index[i] along `dim`, for all i.
 
     `index` is (k,), and `source` has the shape of `input` with k along `dim`. Raises ValueError for
     other shapes, IndexError for numbers that are negative or too large.
@@ -191,7 +191,7 @@ def index_add(input: Array, dim: int, index: Array, source: Array, *, alpha: flo
 
 
 def index_fill(input: Array, dim: int, index: Array, value: Any) -> Array:
-    """A copy of x whose entries index[i] along `dim` are `value`.
+    """A copy of x with `value` at the entries index[i] along `dim`.
 
     `index` is (k,). Raises IndexError for numbers that are negative or too large.
     """
@@ -202,10 +202,11 @@ def index_fill(input: Array, dim: int, index: Array, value: Any) -> Array:
 
 
 def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
-    """A copy of x to which the elements of `src` have been added, each at its place with `index`
-    along `dim`: found[index[i, j], j] += src[i, j] of matrices with dim=0.
+    """A copy of x with the elements of `src` added at the places that `index` gives along `dim`.
 
-    `index` has the shape of `src` or a smaller one, and fits into `input` along the other axes, as
+    For matrices and dim=0: found[index[i, j], j] += src[i, j].
+
+    `index` has at most the length of `src` along each axis and of `input` along the other axes, as
     in PyTorch. Raises ValueError for other shapes, IndexError for numbers that are negative or too
     large.
     """
@@ -229,7 +230,7 @@ def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
 def repeat_interleave(
     input: Array, repeats: Any, dim: int | None = None, *, axis: int | None = None
 ) -> Array:
-    """Each entry along `dim` (or `axis`) `repeats` times, as `np.repeat`; None flattens first."""
+    """Repeat each entry along `dim` (or `axis`) `repeats` times, as `np.repeat`; None flattens."""
     return np.repeat(input, repeats, axis=chosen_axis("repeat_interleave", dim, axis, None))
 
 
@@ -241,7 +242,7 @@ def _mask(function: str, mask: Array) -> Array:
 
 
 def _entries(function: str, input: Array, dim: int, index: Array) -> tuple[tuple[Any, ...], int]:
-    """What chooses the entries with these numbers along an axis, and the axis."""
+    """The index of the entries with these numbers along an axis, and the axis."""
     axis = axis_in(function, dim, np.ndim(input))
     if np.ndim(index) != 1:
         raise ValueError(f"{function}: index has shape {np.shape(index)}, not (k,)")

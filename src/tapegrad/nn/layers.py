@@ -1,4 +1,4 @@
-"""Linear maps, distances, padding and dropout, as `torch.nn.functional` names them."""
+"""Linear maps, distances, padding and dropout, with the names of `torch.nn.functional`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x W^T + b: (*, out) of (*, in), W of (out, in) and b of (out,).
+    """x W^T + b, of shape (*, out), for x (*, in), W (out, in) and b (out,).
 
-    With W of (in,) and b a number it is (*). Raises ValueError where shapes don't fit.
+    For W (in,) and a number b the result is (*). Raises ValueError for shapes that don't fit.
     """
     if np.ndim(weight) not in (1, 2) or np.shape(input)[-1:] != np.shape(weight)[-1:]:
         raise ValueError(
@@ -39,9 +39,9 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x1^T W[k] x2 + b[k]: (*, out) of (*, in1), (*, in2), W of (out, in1, in2) and b of (out,).
+    """x1^T W[k] x2 + b[k], (*, out), for x1 (*, in1), x2 (*, in2), W (out, in1, in2), b (out,).
 
-    Raises ValueError where shapes don't fit.
+    Raises ValueError for shapes that don't fit.
     """
     lead, n1, n2 = np.shape(input1)[:-1], np.shape(input1)[-1:], np.shape(input2)[-1:]
     if np.shape(input2)[:-1] != lead or np.shape(weight)[1:] != n1 + n2 or np.ndim(weight) != 3:
@@ -69,24 +69,25 @@ PADDING = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}  # Num
 def pad(
     input: Array, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Array:
-    """x with more entries at its edges: `pad` is (before, after) of the last axis, then of the one
-    before it, and so on.
+    """x with entries added at its edges.
 
-    `mode` is "constant" with `value` (0), "reflect" without the edge, "replicate" of the edge, or
-    "circular". Negative numbers take entries away, of "constant" and "circular" before others are
-    added. The other modes than "constant" pad any axes; PyTorch's the last one to three of an array
-    with channels.
+    `pad` is (before, after) for the last axis, then for the one before it, and so on. `mode` is
+    "constant" with `value` (0), "reflect" (the edge itself is not repeated), "replicate" (repeats
+    the edge) or "circular". Negative numbers remove entries; "constant" and "circular" remove
+    before they add. Modes other than "constant" pad any axes; in PyTorch they pad the last one to
+    three axes of an array with channels.
 
-    Raises ValueError for an odd number of numbers, too many of them, another mode, a value with
-    another mode than "constant", and for more entries than "reflect" and "circular" find, or fewer
-    than one left.
+    Raises ValueError for an odd number of numbers, too many numbers, an unknown mode, a value with
+    a mode other than "constant", more entries than "reflect" and "circular" can supply, and a
+    result with fewer than one entry.
     """
     if mode != "constant" and mode not in PADDING:
         known = ", ".join(map(repr, ("constant", *PADDING)))
         raise ValueError(f"pad: mode={mode!r} is none of {known}")
     if len(pad) % 2 or len(pad) > 2 * np.ndim(input):
         raise ValueError(
-            f"pad: {len(pad)} numbers aren't two for each of some axes of {np.ndim(input)}"
+            f"pad: {len(pad)} numbers given; pad needs two for each padded axis, and there are "
+            f"{np.ndim(input)} axes"
         )
     edges = [(0, 0)] * np.ndim(input)
     for i in range(len(pad) // 2):
@@ -107,15 +108,15 @@ def pad(
 
 
 def _cut(x: Array, edges: list[tuple[int, int]]) -> Array:
-    """x without what negative numbers take away."""
+    """x without the entries that negative numbers remove."""
     pairs = zip(edges, np.shape(x), strict=True)
     return x[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in pairs)]
 
 
 def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
-    """x with the axes from `start_dim` to `end_dim`, included, as one; a number as (1,).
+    """x with the axes from `start_dim` to `end_dim`, inclusive, joined into one; a number --> (1,).
 
-    Raises IndexError for axes that aren't there, ValueError where `end_dim` is before `start_dim`.
+    Raises IndexError for axes that don't exist, ValueError if `end_dim` is before `start_dim`.
     """
     shape = np.shape(input) or (1,)
     first, last = (axis_in("flatten", axis, len(shape)) for axis in (start_dim, end_dim))
@@ -126,18 +127,18 @@ def flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
 
 
 def drawing(f: F) -> F:
-    """A function that draws by `uniforms`: it reads nothing else of a generator."""
+    """Declare that a function draws by `uniforms` and reads nothing else of a generator."""
     f.notes = (np.random.Generator, np.random.RandomState)  # type: ignore[attr-defined]
     return f
 
 
 @drawing
 def dropout(input: Array, p: float = 0.5, training: bool = True, *, rng: Any = None) -> Array:
-    """0 with the probability p, else x / (1 - p), each element by itself; x without training.
+    """0 with probability p, else x / (1 - p), independently for each element; x if not training.
 
-    It draws `rng.random(shape)` and drops what is below p. `rng` is a generator of NumPy's, or a
-    key of `tapegrad.random`; None stands for `np.random`, whose state moves on. PyTorch's draws
-    are others. Raises ValueError for a p that isn't from 0 to 1.
+    It draws `rng.random(shape)` and drops the elements below p. `rng` is a NumPy generator, a key
+    of `tapegrad.random`, or None for `np.random`, whose state advances. PyTorch draws other
+    numbers. Raises ValueError for a p outside [0, 1].
     """
     check_probability("dropout", "p", p)
     if not training or p == 0:
@@ -147,8 +148,10 @@ def dropout(input: Array, p: float = 0.5, training: bool = True, *, rng: Any = N
 
 
 def uniforms(rng: Any, shape: tuple[int, ...]) -> Array:
-    """Numbers from 0 to 1 of a generator, of a key of `tapegrad.random`, or of `np.random`. Of a
-    generator that a traced function is passed each call draws them anew."""
+    """Numbers from 0 to 1 of a generator, of a key of `tapegrad.random`, or of `np.random`.
+
+    A generator that is passed to a traced function is drawn from at each call.
+    """
     if rng is None:
         return np.random.random(shape)
     here = following.observer
@@ -163,9 +166,9 @@ def uniforms(rng: Any, shape: tuple[int, ...]) -> Array:
 def cosine_similarity(
     x1: Array, x2: Array, dim: int = 1, eps: float = 1e-8, *, axis: int | None = None
 ) -> Array:
-    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim` (or `axis`), which the result lacks.
+    """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim` (or `axis`), which is summed away.
 
-    The arrays broadcast. Raises IndexError for an axis that isn't there.
+    The arrays broadcast. Raises IndexError for an axis that doesn't exist.
     """
     ndim = max(np.ndim(x1), np.ndim(x2))
     along = axis_in("cosine_similarity", chosen_axis("cosine_similarity", dim, axis, 1), ndim)
@@ -185,7 +188,9 @@ def pairwise_distance(
 def euclidean_distance(
     x1: Array, x2: Array, dim: int = -1, keepdim: bool = False, *, axis: int | None = None
 ) -> Array:
-    """|x1 - x2| along `dim` (or `axis`), lamp's: `pairwise_distance` without eps. Its slope is 0
-    where both are equal."""
+    """|x1 - x2| along `dim` (or `axis`), as in lamp: `pairwise_distance` without eps.
+
+    The slope is 0 where both are equal.
+    """
     along = chosen_axis("euclidean_distance", dim, axis, -1)
     return np.linalg.norm(x1 - x2, axis=along, keepdims=keepdim)

@@ -1,7 +1,7 @@
-"""Losses that compare numbers with numbers, as `torch.nn.functional` names them.
+"""Losses that compare numbers with numbers, with the names of `torch.nn.functional`.
 
-Arrays that are compared have one shape: PyTorch broadcasts some of them. `reduction` is "mean",
-"sum" or "none", which keeps the losses apart; the mean is over all of them.
+Compared arrays have one shape; PyTorch broadcasts some of them. `reduction` is "mean" (over all
+elements), "sum", or "none" for one loss for each element.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def mse_loss(input: Array, target: Array, reduction: str = "mean") -> Array:
 
 
 def least_squares(input: Array, target: Array, reduction: str = "sum") -> Array:
-    """(x - t)^2, added up unless `reduction` says otherwise."""
+    """(x - t)^2, summed by default."""
     check_reduction("least_squares", reduction)
     check_same_shape("least_squares", input=input, target=target)
     return reduced((input - target) ** 2, reduction)
@@ -48,7 +48,7 @@ def smooth_l1_loss(
 ) -> Array:
     """(x - t)^2 / (2 beta) where |x - t| < beta, else |x - t| - beta / 2.
 
-    Raises ValueError for a negative beta; with 0 it is `l1_loss`.
+    Raises ValueError for a negative beta; beta = 0 gives `l1_loss`.
     """
     check_reduction("smooth_l1_loss", reduction)
     check_same_shape("smooth_l1_loss", input=input, target=target)
@@ -78,10 +78,10 @@ def binary_cross_entropy(
 ) -> Array:
     """-w (t log(x) + (1 - t) log(1 - x)), for probabilities x and t.
 
-    Logarithms below -100 count as -100, as in PyTorch. The slope there is 0, as that of a constant;
-    PyTorch has 10^12. `binary_cross_entropy_with_logits` has neither.
+    Logarithms below -100 count as -100, as in PyTorch. The slope there is 0, the slope of a
+    constant; PyTorch has 10^12. `binary_cross_entropy_with_logits` has neither limit.
 
-    Raises ValueError where an x isn't from 0 to 1.
+    Raises ValueError for an x outside [0, 1].
     """
     check_reduction("binary_cross_entropy", reduction)
     check_same_shape("binary_cross_entropy", input=input, target=target)
@@ -124,7 +124,7 @@ def kl_div(input: Array, target: Array, reduction: str = "mean", log_target: boo
     """t (log(t) - x), for log-probabilities x and probabilities t; 0 where t is 0.
 
     With `log_target`, t is a logarithm too: exp(t) (t - x). `reduction` may be "batchmean": the sum
-    over the length of the first axis, the divergence of a batch.
+    divided by the length of the first axis.
     """
     check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
     check_same_shape("kl_div", input=input, target=target)
@@ -136,7 +136,7 @@ def kl_div(input: Array, target: Array, reduction: str = "mean", log_target: boo
     if reduction == "batchmean":
         if not np.ndim(input):
             raise IndexError(
-                "kl_div: reduction='batchmean' is of a batch, and a number has no axis"
+                "kl_div: reduction='batchmean' needs a batch axis, and input is a number"
             )
         return np.sum(losses) / max(len(input), 1)
     return reduced(losses, reduction)
@@ -177,10 +177,10 @@ def gaussian_nll_loss(
 ) -> Array:
     """(log(v) + (x - t)^2 / v) / 2, where v = max(var, eps).
 
-    `var` has the shape of `input`, that without its last axis, or 1 in its place. `full` adds
-    log(2 pi) / 2. The slope along a `var` below eps is 0; PyTorch has that at eps.
+    `var` has the shape of `input`, the shape without its last axis, or 1 as its last axis. `full`
+    adds log(2 pi) / 2. The slope along a `var` below eps is 0; PyTorch has the slope at eps.
 
-    Raises ValueError for a negative `var`, and unless eps is positive.
+    Raises ValueError for a negative `var`, and for an eps that isn't positive.
     """
     check_reduction("gaussian_nll_loss", reduction)
     check_same_shape("gaussian_nll_loss", input=input, target=target)
@@ -206,7 +206,7 @@ def gaussian_nll_loss(
 def hinge_embedding_loss(
     input: Array, target: Array, margin: float = 1.0, reduction: str = "mean"
 ) -> Array:
-    """x where t is 1, max(0, margin - x) where it is -1. Raises ValueError for other t."""
+    """x where t is 1, max(0, margin - x) where t is -1. Raises ValueError for other t."""
     check_reduction("hinge_embedding_loss", reduction)
     check_same_shape("hinge_embedding_loss", input=input, target=target)
     check_signs("hinge_embedding_loss", "target", target)
@@ -214,11 +214,11 @@ def hinge_embedding_loss(
 
 
 def margin_loss(input: Array, target: Array, margin: float = 1.0, reduction: str = "sum") -> Array:
-    """max(0, margin - x[i] + x[j]), for all i and j with t[i] = 1 and t[j] = 0: torch-autograd's
-    loss of scores that should be larger where t is 1.
+    """max(0, margin - x[i] + x[j]), for all i and j with t[i] = 1 and t[j] = 0.
 
-    The arrays may have any shape, of n elements. "none" gives the matrix (n, n), with zeros where
-    there is no such pair; "mean" is that of the pairs. Raises ValueError for other t.
+    It is torch-autograd's loss for scores that should be larger where t is 1. The arrays may have
+    any shape, of n elements. "none" gives the matrix (n, n), with zeros where there is no such
+    pair; "mean" is the mean over the pairs. Raises ValueError for other t.
     """
     check_reduction("margin_loss", reduction)
     check_same_shape("margin_loss", input=input, target=target)
@@ -233,7 +233,7 @@ def margin_loss(input: Array, target: Array, margin: float = 1.0, reduction: str
 
 
 def soft_margin_loss(input: Array, target: Array, reduction: str = "mean") -> Array:
-    """log(1 + exp(-t x)), for t that are 1 or -1. Raises ValueError for other t."""
+    """log(1 + exp(-t x)), for t equal to 1 or -1. Raises ValueError for other t."""
     check_reduction("soft_margin_loss", reduction)
     check_same_shape("soft_margin_loss", input=input, target=target)
     check_signs("soft_margin_loss", "target", target)
@@ -243,7 +243,7 @@ def soft_margin_loss(input: Array, target: Array, reduction: str = "mean") -> Ar
 def margin_ranking_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, reduction: str = "mean"
 ) -> Array:
-    """max(0, margin - t (x1 - x2)), for t that are 1 or -1. Raises ValueError for other t."""
+    """max(0, margin - t (x1 - x2)), for t equal to 1 or -1. Raises ValueError for other t."""
     check_reduction("margin_ranking_loss", reduction)
     check_same_shape("margin_ranking_loss", input1=input1, input2=input2, target=target)
     check_signs("margin_ranking_loss", "target", target)
@@ -253,10 +253,10 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Array, input2: Array, target: Array, margin: float = 0.0, reduction: str = "mean"
 ) -> Array:
-    """1 - cos(x1, x2) where t is 1, max(0, cos(x1, x2) - margin) where it is -1.
+    """1 - cos(x1, x2) where t is 1, max(0, cos(x1, x2) - margin) where t is -1.
 
     `input1` and `input2` are (n, d) and `target` (n,), or (d,) and (). Raises ValueError for other
-    shapes, and for other t.
+    shapes and other t.
     """
     check_reduction("cosine_embedding_loss", reduction)
     check_same_shape("cosine_embedding_loss", input1=input1, input2=input2)
@@ -283,7 +283,7 @@ def triplet_margin_loss(
 ) -> Array:
     """max(0, margin + d(a, p) - d(a, n)), where d is `pairwise_distance` along the last axis.
 
-    With `swap` the smaller one of d(a, n) and d(p, n) counts. Raises ValueError unless margin is
+    With `swap`, min(d(a, n), d(p, n)) replaces d(a, n). Raises ValueError unless margin is
     positive.
     """
     check_reduction("triplet_margin_loss", reduction)

@@ -1,8 +1,8 @@
-"""Normalisation, as `torch.nn.functional` names it.
+"""Normalisation, with the names of `torch.nn.functional`.
 
-All but the last two take (x - mean) / sqrt(variance + eps) of some elements, times `weight` plus
-`bias`. The variance is the mean of squared differences. Nothing is written into: statistics that
-change from batch to batch are returned where they are asked for.
+All but the last two compute weight * (x - mean) / sqrt(variance + eps) + bias, with the mean and
+variance of some elements; the variance is the mean of squared differences. Arguments are not
+changed: new running statistics are returned on request.
 """
 
 from __future__ import annotations
@@ -33,29 +33,30 @@ def batch_norm(
     mask: Array | None = None,
     return_statistics: bool = False,
 ) -> Any:
-    """Each channel less its mean, over its deviation: of the batch in training, else the running.
+    """(x - mean) / sqrt(variance + eps) for each channel, of the batch or by running statistics.
 
     Parameters
     ----------
     input : (n, c) or (n, c, d1, ...), of c channels.
     running_mean, running_var, weight, bias : (c,), or None.
-    training : whether mean and variance are those of the batch.
-    momentum : the share of the batch's in new running ones. Its variance there is that with n - 1.
-    eps : what is added to the variance.
-    mask : in training, which entries count in mean and variance: bool, of the shape of `input`
-        without c, or of the first axes of that, as (n,). All are normalised.
-    return_statistics : whether the result is `(output, running_mean, running_var)`, the new ones,
-        or the old ones without training. PyTorch writes into its arguments instead. Running
-        statistics that are None are 0 and 1.
+    training : whether mean and variance are the batch's.
+    momentum : the weight of the batch in the new running statistics; the batch's variance there
+        divides by n - 1.
+    eps : a number that is added to the variance.
+    mask : in training, the entries that count in mean and variance: bool, of the shape of `input`
+        without c, or of the first axes of that shape, as (n,). All entries are normalised.
+    return_statistics : whether the result is `(output, running_mean, running_var)` with the new
+        running statistics (without training: the old ones). PyTorch writes into its arguments
+        instead. Running statistics that are None start as 0 and 1.
 
     Returns
     -------
-    An array of the shape of `input`, or the three.
+    An array of the shape of `input`, or the three results.
 
     Raises
     ------
-    ValueError : shapes don't fit, there are no running statistics without training, or one value
-        for each channel in training.
+    ValueError : shapes don't fit; without training, running statistics are missing; in training,
+        there is one value for each channel.
     """
     if np.ndim(input) < 2:
         raise ValueError(f"batch_norm: input has shape {np.shape(input)}, not (n, c, ...)")
@@ -90,13 +91,13 @@ def instance_norm(
     *,
     return_statistics: bool = False,
 ) -> Any:
-    """Each channel of each example less its mean, over its deviation, both along d1, ...
+    """(x - mean) / sqrt(variance + eps) for each channel of each example, over the axes d1, ...
 
     `input` is (n, c, d1, ...). The other arguments are those of `batch_norm`, with
     `use_input_stats` for `training`; new running statistics are means over the batch.
 
-    Raises ValueError where shapes don't fit, running statistics are missing, or there is one value
-    for each channel.
+    Raises ValueError if shapes don't fit, running statistics are missing, or there is one value for
+    each channel.
     """
     if np.ndim(input) < 3:
         raise ValueError(f"instance_norm: input has shape {np.shape(input)}, not (n, c, d1, ...)")
@@ -130,10 +131,10 @@ def layer_norm(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Array:
-    """Each example less its mean, over its deviation, both over the last axes.
+    """(x - mean) / sqrt(variance + eps) for each example, over the last axes.
 
-    `normalized_shape` is the shape of those axes, and that of `weight` and `bias`. Raises
-    ValueError where shapes don't fit.
+    `normalized_shape` is the shape of those axes, and of `weight` and `bias`. Raises ValueError for
+    shapes that don't fit.
     """
     shape = _last_axes("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     axes = tuple(range(-len(shape), 0))
@@ -150,7 +151,7 @@ def rms_norm(
 ) -> Array:
     """x / sqrt(mean(x^2) + eps) over the last axes, times `weight`; see `layer_norm`.
 
-    `eps` is the distance from 1 to the next number of its dtype, unless it is said.
+    `eps` defaults to the machine epsilon of the dtype.
     """
     shape = _last_axes("rms_norm", input, normalized_shape, weight=weight)
     axes = tuple(range(-len(shape), 0))
@@ -167,10 +168,10 @@ def group_norm(
     bias: Array | None = None,
     eps: float = 1e-5,
 ) -> Array:
-    """Groups of channels of each example less their mean, over their deviation.
+    """(x - mean) / sqrt(variance + eps) for each group of channels of each example.
 
-    `input` is (n, c, d1, ...), `weight` and `bias` are (c,). Raises ValueError unless `num_groups`
-    divides c, and where shapes don't fit.
+    `input` is (n, c, d1, ...), `weight` and `bias` are (c,). Raises ValueError if `num_groups`
+    doesn't divide c, and for shapes that don't fit.
     """
     shape = np.shape(input)
     if len(shape) < 2:
@@ -190,8 +191,8 @@ def local_response_norm(
 ) -> Array:
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels)^beta.
 
-    `input` is (n, c, d1, ...); channels that aren't there count as 0. Raises ValueError for other
-    shapes and unless `size` is positive.
+    `input` is (n, c, d1, ...); channels outside it count as 0. Raises ValueError for other shapes
+    and for a `size` that isn't positive.
     """
     if np.ndim(input) < 3:
         raise ValueError(
@@ -210,10 +211,10 @@ def local_response_norm(
 
 
 def weight_norm(v: Array, g: Array, dim: int | None = 0, *, axis: int | None = None) -> Array:
-    """g v / |v|, with the norm over all axes but `dim` (or `axis`), over all for None.
+    """g v / |v|, with the norm over all axes but `dim` (or `axis`); over all axes for None.
 
     `g` has the length of v along that axis, and 1 along the others. Raises IndexError for an axis
-    that isn't there, ValueError for another shape of `g`.
+    that doesn't exist, ValueError for another shape of `g`.
     """
     along = chosen_axis("weight_norm", dim, axis, 0)
     shape = np.shape(v)
@@ -231,7 +232,7 @@ def normalize(
 ) -> Array:
     """x / max(|x|, eps), with the p-norm along `dim` (or `axis`).
 
-    Raises IndexError for an axis that isn't there.
+    Raises IndexError for an axis that doesn't exist.
     """
     along = axis_in("normalize", chosen_axis("normalize", dim, axis, 1), np.ndim(input))
     norm = np.linalg.norm(input, p, axis=along, keepdims=True)
@@ -241,7 +242,7 @@ def normalize(
 def _moments(
     function: str, input: Array, axes: tuple[int, ...], mask: Array | None
 ) -> tuple[Array, Array, Array]:
-    """Mean and variance along the axes, and of how many elements."""
+    """Mean and variance along the axes, and the number of elements."""
     if mask is None:
         number: Any = math.prod(np.shape(input)[axis] for axis in axes)
         if number < 2:
@@ -280,7 +281,7 @@ def _scaled(x: Array, weight: Array | None, bias: Array | None) -> Array:
 
 
 def _channels(x: Array | None, input: Array) -> Array:
-    """One number for each channel, in the shape that broadcasts with `input`."""
+    """One number for each channel, in a shape that broadcasts with `input`."""
     return None if x is None else np.reshape(x, (-1, *(1,) * (np.ndim(input) - 2)))
 
 
@@ -299,8 +300,7 @@ def _last_axes(
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not shape or np.shape(input)[-len(shape) :] != shape:
         raise ValueError(
-            f"{function}: normalized_shape={shape}, and input has shape {np.shape(input)}, which "
-            "doesn't end so"
+            f"{function}: normalized_shape={shape} isn't the end of input's shape {np.shape(input)}"
         )
     for name, array in arrays.items():
         if array is not None:

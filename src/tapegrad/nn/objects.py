@@ -1,4 +1,4 @@
-"""Objects that hold their parameters, as functions of these.
+"""Objects that hold their parameters, as functions of the parameters.
 
     class Affine:
         def __init__(self, W, b):
@@ -10,7 +10,7 @@
     f, params = functionalize(Affine(W, b))
     f(params, x)                     -->  x @ params["W"] + params["b"]
 
-A call runs the method of a copy: of the object, of what holds its arrays, and of nothing else.
+A call runs the method on a copy. Only the object and the parts that hold its arrays are copied.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _FOREIGN = {*sys.stdlib_module_names, "numpy", "scipy", "numba", "tapegrad"} - {
 
 
 def functionalize(obj: Any, state: bool | Iterable[str] = ()) -> Any:
-    """The function of an object that holds its parameters, and these.
+    """The parameters of an object, and the object as a function of them.
 
-    `f(params, *args)` is what `obj.forward(*args)` is, or `obj(*args)` where it has no `forward`,
-    with these arrays in the place of the object's. Neither the object nor `params` is changed by
-    it; what `forward` writes is written to copies, and lost, unless it is named as `state`.
+    `f(params, *args)` equals `obj.forward(*args)`, or `obj(*args)` without a `forward`, with these
+    arrays instead of the object's. It changes neither the object nor `params`: `forward` writes to
+    copies, and its writes are lost unless named as `state`.
 
         >>> class Scaled:
         ...     def __init__(self): self.w = np.array([1.0, 2.0])
@@ -45,32 +45,31 @@ def functionalize(obj: Any, state: bool | Iterable[str] = ()) -> Any:
         array([10., 20.])
 
     The parameters are the arrays of floats or complex numbers among the object's attributes, and
-    those of objects, lists, tuples and dicts in these; one that is in two places is one parameter.
-    All else is as the object has it when `f` is called: numbers, modes, generators of random
-    numbers.
+    in the objects, lists, tuples and dicts among them; an array in two places is one parameter.
+    Everything else is read from the object when `f` is called: numbers, modes, random generators.
 
-    A `torch.nn.Module` is run by PyTorch, which has the derivatives too, in both modes and of any
-    order; its parameters are those that have `requires_grad`. Its buffers are its state.
+    A `torch.nn.Module` is run by PyTorch, which also computes the derivatives, in both modes and of
+    any order. Its parameters are those with `requires_grad`; its state is its buffers.
 
     Parameters
     ----------
-    obj : an object with `forward` or `__call__`; also a criterion, or one without parameters. Of a
-        module or a package it is a namespace, whose classes make functions:
+    obj : an object with `forward` or `__call__`, with or without parameters, such as a layer or a
+        criterion. For a module or package the result is a namespace whose classes make functions:
         `functionalize(layers).Affine(W, b)` is `functionalize(layers.Affine(W, b))`.
-    state : names of attributes, or their paths, that aren't parameters and that `forward` writes,
-        such as running means. Then `f(params, state, *args)` returns the result and the new state.
-        True stands for all buffers of a PyTorch module.
+    state : names or paths of attributes that aren't parameters and that `forward` writes, such as
+        running means. Then `f(params, state, *args)` returns the result and the new state.
+        True means all buffers of a PyTorch module.
 
     Returns
     -------
-    f : the function, pure but for random numbers.
+    f : the function, pure except for random numbers.
     params : a dict of copies of the arrays by their paths, such as "layers.0.W".
-    state : where such was named, a dict of copies of that.
+    state : if `state` is passed, a dict of copies of that state.
 
     Raises
     ------
-    ArgumentError : the object has neither method, is a class or a function, or hasn't that state;
-        from `f`, that `params` hasn't the object's paths.
+    ArgumentError : the object has neither method, is a class or a function, or lacks that state;
+        from `f`: `params` lacks some of the object's paths.
     """
     if isinstance(obj, types.ModuleType):
         return Namespace(obj)
@@ -80,11 +79,14 @@ def functionalize(obj: Any, state: bool | Iterable[str] = ()) -> Any:
     method = "forward" if hasattr(obj, "forward") else "__call__"
     if isinstance(obj, (type, types.FunctionType, types.MethodType)) or not hasattr(obj, method):
         raise ArgumentError(
-            f"functionalize needs an object with forward or __call__, not {obj!r}. Of a class it "
-            "takes an instance, and a function needs it not"
+            f"functionalize needs an object with forward or __call__, not {obj!r}. Pass an "
+            "instance instead of a class; a function needs no functionalize"
         )
     if isinstance(state, bool):
-        raise ArgumentError("True stands for the buffers of a PyTorch module. Name the attributes")
+        raise ArgumentError(
+            "state=True means the buffers of a PyTorch module, and this is another object. Name "
+            "the attributes"
+        )
     names = frozenset([state] if isinstance(state, str) else state)
     plan, found, held = _planned(obj, names)
     f = functional(type(obj).__name__, obj, method, plan)
@@ -92,7 +94,7 @@ def functionalize(obj: Any, state: bool | Iterable[str] = ()) -> Any:
 
 
 class Namespace:
-    """A module whose classes make functions of the parameters of their objects."""
+    """A module whose classes make functions of the parameters of their instances."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._module = module
@@ -122,8 +124,10 @@ class Namespace:
 
 
 def _parts(x: Any) -> list[tuple[Any, Any]]:
-    """What an object or a container holds, by attributes, keys or positions; of a function that is
-    kept in one, what it has from outside."""
+    """The contents of an object or container, by attribute, key or position.
+
+    The contents of a function are its closure variables.
+    """
     if isinstance(x, dict):
         return list(x.items())
     if isinstance(x, (list, tuple)):
@@ -151,12 +155,12 @@ def _slots(cls: type) -> Iterator[str]:
 def _content(cell: tuple[str, Any]) -> tuple[str, Any]:
     try:
         return cell[0], cell[1].cell_contents
-    except ValueError:  # it is empty yet
+    except ValueError:  # the cell is still empty
         return cell[0], None
 
 
 def _planned(obj: Any, names: frozenset[str]) -> tuple[Plan, dict[str, Any], dict[str, Any]]:
-    """What a copy takes; the parameters; and the state of these names."""
+    """The plan of a copy; the parameters; and the state with these names."""
     plan, holders = Plan(), _holders(obj, names)
     params: dict[str, Any] = {}
     state: dict[str, Any] = {}
@@ -204,11 +208,11 @@ def _planned(obj: Any, names: frozenset[str]) -> tuple[Plan, dict[str, Any], dic
 
 
 def _kind(x: Any, path: str) -> str:
-    """How something that holds arrays is copied."""
+    """How to copy a part that holds arrays."""
     if isinstance(x, types.FunctionType):
         raise ArgumentError(
-            f"{path} is a function that reaches an object with parameters by itself, and would "
-            "use those of the object. Write a method"
+            f"{path} is a function whose closure holds an object with parameters, and would "
+            "use the object's own parameters. Write a method"
         )
     if isinstance(x, np.ndarray):
         return "given" if x.dtype.kind in "fc" else "copied"
@@ -224,9 +228,9 @@ def _path(path: str, key: Any) -> str:
 
 
 def _holders(obj: Any, names: frozenset[str]) -> set[int]:
-    """What holds arrays or state, itself or by what it holds; and these arrays."""
+    """The ids of the arrays, and of all objects that hold arrays or state, directly or not."""
     waiting, known, holders = [obj], {id(obj)}, set()
-    inside: dict[int, list[int]] = {}  # who holds it
+    inside: dict[int, list[int]] = {}  # part --> its holders
     while waiting:
         x = waiting.pop()
         if isinstance(x, np.ndarray):

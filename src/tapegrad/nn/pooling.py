@@ -1,7 +1,7 @@
-"""The largest elements and the means of windows.
+"""Maxima and means of windows.
 
-Both are found axis by axis: of a window's rows first, and then of what these gave. All is
-elementwise on shifted parts of the input, so it fuses with what is around it.
+Both are computed axis by axis: first within the rows of a window, then over the results. All steps
+are elementwise on shifted parts of the input, so they fuse with the surrounding calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class _Windows:
-    """Where windows are: `counts` along each axis, of elements that are `dilation` apart."""
+    """The positions of windows: `counts` along each axis, of elements `dilation` apart."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class _Windows:
             free = n + 2 * p - m
             found = (-(-free // s) if ceil_mode else free // s) + 1
             if ceil_mode and (found - 1) * s >= n + p:
-                found -= 1  # it would begin behind the input
+                found -= 1  # it would begin after the input
             counts.append(found)
         if min(counts) < 1:
             raise ValueError(
@@ -62,25 +62,25 @@ class _Windows:
                 f"of {tuple(sizes)} and {self.padding} at each end"
             )
         self.counts = tuple(counts)
-        # How far the last window reaches beyond the input.
+        # The distance by which the last window exceeds the input.
         ends = [(o - 1) * s + m for o, s, m in zip(counts, self.stride, extents, strict=True)]
         self.after = [e - p - n for e, p, n in zip(ends, self.padding, sizes, strict=True)]
 
     def over(self, x: Any, value: Any) -> Any:
-        """The input with a value around it, as far as windows reach."""
+        """The input padded with a value, as far as windows reach."""
         return padded(x, self.padding, [max(0, n) for n in self.after], value)
 
     def parts(self, x: Any, axis: int) -> list[Any]:
-        """What all windows have at each of their places along an axis."""
+        """For each place along an axis in a window, the elements of all windows at that place."""
         step, count, d = self.stride[axis], self.counts[axis], self.dilation[axis]
         return [shifted(x, 2 + axis, j * d, count, step) for j in range(self.k[axis])]
 
     def starts(self, axis: int) -> np.ndarray:
-        """Where windows begin in the input."""
+        """The starts of the windows in the input."""
         return np.arange(self.counts[axis]) * self.stride[axis] - self.padding[axis]
 
     def places(self, axis: int) -> list[np.ndarray]:
-        """Where the parts are in the input; for what is in front of it, the window's first."""
+        """The positions of the parts in the input; before the input, the window's first inside."""
         d, starts = self.dilation[axis], self.starts(axis)
         first = starts + np.maximum(0, -(starts // d)) * d
         return [np.maximum(starts + j * d, first) for j in range(self.k[axis])]
@@ -97,7 +97,7 @@ def max_pool1d(
 ) -> Any:
     """`max_pool2d` of sequences, (n, c, length) or (c, length).
 
-    Options, results and errors are those of `max_pool2d`, with one axis in the place of two.
+    Options, results and errors are those of `max_pool2d`, with one axis instead of two.
     """
     options = (kernel_size, stride, padding, dilation, ceil_mode)
     return _max_pool("max_pool1d", 1, input, options, return_indices)
@@ -116,28 +116,29 @@ def max_pool2d(
 
         out[n, c, y, x] = max over i, j of input[n, c, y stride + i dilation - padding, ...]
 
-    of those that are inside. A NaN is larger than any number. Of equal elements the first has the
-    derivative, in the order of rows; NumPy's `max` shares it among them.
+    over the elements inside the input. A NaN is larger than any number. Among equal elements the
+    first, in the order of rows, has the derivative; NumPy's `max` shares it among them.
 
     Parameters
     ----------
     input : (n, c, height, width), or (c, height, width).
-    kernel_size, stride, dilation : an integer, or one for each axis: how many elements a window
-        has, and how far windows, and elements of one, are apart. Without a stride windows don't
-        overlap.
-    padding : how far windows reach beyond each end, at most half of `kernel_size`.
-    ceil_mode : whether there is one more window where some elements are left at an end.
-    return_indices : whether the places of the elements are returned, too: integers of the shape of
-        the result, the numbers of elements in an image of the input.
+    kernel_size, stride, dilation : the lengths of a window, the distance between windows, and the
+        distance between the elements of a window: an integer, or one for each axis. The stride
+        defaults to `kernel_size`: windows don't overlap.
+    padding : the number of elements by which windows reach beyond each end, at most half of
+        `kernel_size`.
+    ceil_mode : whether elements left over at an end get one more window.
+    return_indices : whether to return the places of the maxima too: integers of the shape of the
+        result, flat indices into an image of the input.
 
     Returns
     -------
     (n, c, height', width') with height' = (height + 2 padding - dilation (rows - 1) - 1) // stride
-    + 1, or rounded up, and the width likewise; or a pair of that and the places.
+    + 1, rounded up with `ceil_mode`; width' likewise; or a pair of that and the places.
 
     Raises
     ------
-    ValueError : a window is larger than the input, or an option is none of these.
+    ValueError : a window is larger than the input, or an option has another value.
     """
     options = (kernel_size, stride, padding, dilation, ceil_mode)
     return _max_pool("max_pool2d", 2, input, options, return_indices)
@@ -178,7 +179,7 @@ def avg_pool1d(
 ) -> Any:
     """`avg_pool2d` of sequences, (n, c, length) or (c, length).
 
-    Options, results and errors are those of `avg_pool2d`, with one axis in the place of two.
+    Options, results and errors are those of `avg_pool2d`, with one axis instead of two.
     """
     options = (kernel_size, stride, padding, 1, ceil_mode)
     return _avg_pool("avg_pool1d", 1, input, options, count_include_pad, None)
@@ -201,15 +202,15 @@ def avg_pool2d(
     ----------
     input, kernel_size, stride, padding, ceil_mode : as in `max_pool2d`.
     count_include_pad : whether zeros of the padding count as elements of a window.
-    divisor_override : what sums are divided by, in the place of the number of elements.
+    divisor_override : the divisor of the sums, instead of the number of elements.
 
     Returns
     -------
-    The means, of the shape that `max_pool2d` gives.
+    The means, of the shape of `max_pool2d`'s result.
 
     Raises
     ------
-    ValueError : a window is larger than the input, or an option is none of these.
+    ValueError : a window is larger than the input, or an option has another value.
     """
     options = (kernel_size, stride, padding, 1, ceil_mode)
     return _avg_pool("avg_pool2d", 2, input, options, count_include_pad, divisor_override)
@@ -253,22 +254,22 @@ def _avg_pool(
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     """`adaptive_avg_pool2d` of sequences, (n, c, length) or (c, length).
 
-    The option, the result and errors are those of `adaptive_avg_pool2d`, with one axis in the place
-    of two.
+    The option, the result and errors are those of `adaptive_avg_pool2d`, with one axis instead of
+    two.
     """
     return _adaptive("adaptive_avg_pool1d", 1, input, output_size)
 
 
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
-    """The means of so many windows that cover an image.
+    """The means of windows that cover an image, a given number of them along each axis.
 
         out[n, c, y, x] = mean of input[n, c, y height // rows : -(-(y + 1) height // rows), ...]
 
     Parameters
     ----------
     input : (n, c, height, width), or (c, height, width).
-    output_size : rows and columns of the result, or one integer for both. None leaves an axis as
-        it is.
+    output_size : rows and columns of the result, or one integer for both. None keeps the length of
+        an axis.
 
     Returns
     -------
@@ -276,7 +277,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
 
     Raises
     ------
-    ValueError : an axis of the input has no element, or an option is none of these.
+    ValueError : an axis of the input is empty, or the option has another value.
     """
     return _adaptive("adaptive_avg_pool2d", 2, input, output_size)
 
@@ -295,7 +296,8 @@ def _adaptive(name: str, count: int, x: Any, output_size: Any) -> Any:
 
 
 def adapted(x: Any, sizes: Sequence[int]) -> Any:
-    """The means of so many windows along each axis of a grid, (n, c, *sizes) of (n, c, d1, ...)."""
+    """The means of sizes[k] windows along each axis k of a grid: (n, c, d1, ...) -->
+    (n, c, *sizes)."""
     for along, out in enumerate(sizes, 2):
         n = x.shape[along]
         if n % out == 0:

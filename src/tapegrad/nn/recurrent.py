@@ -1,7 +1,7 @@
-"""Recurrent cells, and layers of them, whose steps are the rounds of one loop.
+"""Recurrent cells, and layers of cells whose steps are the iterations of one loop.
 
 Weights are those of PyTorch's modules: `w_ih` is (gates * hidden, input), `w_hh` (gates * hidden,
-hidden), and biases (gates * hidden,), with the gates of a cell one behind the other.
+hidden), biases are (gates * hidden,), with the gates of a cell concatenated.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-# For derivatives a step keeps what gates are, and nothing else: they are differences of numbers up
-# to 1, and exact to a rounding of 1, as those of PyTorch's layers.
+# The only residuals of a step are the values of its gates. They are differences of numbers up to 1,
+# exact to a rounding of 1, as in PyTorch's layers.
 
 
 @primitive
@@ -52,7 +52,7 @@ NONLINEAR: dict[str, Callable[[Any], Any]] = {
 
 
 def _linear(name: str, x: Any, weight: Any, bias: Any, gates: int) -> Any:
-    """`x @ weight.T + bias`; a ValueError if they don't fit."""
+    """`x @ weight.T + bias`; a ValueError for shapes that don't fit."""
     shape = np.shape(weight)
     fits = len(shape) == 2 and np.ndim(x) and np.shape(x)[-1] == shape[1] and not shape[0] % gates
     if not fits or (bias is not None and np.shape(bias) != shape[:1]):
@@ -66,7 +66,7 @@ def _linear(name: str, x: Any, weight: Any, bias: Any, gates: int) -> Any:
 
 
 def _entry(name: str, x: Any, hidden: Any, weight: Any, bias: Any, gates: int) -> Any:
-    """What comes of the input of a cell; a ValueError if the batch of a state isn't the input's."""
+    """The contribution of a cell's input; a ValueError if input and state differ in their batch."""
     if np.shape(hidden)[:-1] != np.shape(x)[:-1]:
         raise ValueError(
             f"{name}: an input of the shape {np.shape(x)} and a hidden state of {np.shape(hidden)} "
@@ -75,7 +75,7 @@ def _entry(name: str, x: Any, hidden: Any, weight: Any, bias: Any, gates: int) -
     return _linear(name, x, weight, bias, gates)
 
 
-# What a step does: of what comes of the input, what is carried, and w_hh and b_hh, the next state.
+# Steps: (contribution of the input, loop-carried state, w_hh, b_hh) --> next state.
 
 
 def _rnn_step(nonlinearity: str) -> Callable[..., Any]:
@@ -152,7 +152,7 @@ def rnn_cell(
 
     Raises
     ------
-    ValueError : the shapes don't fit, or there is no such nonlinearity.
+    ValueError : the shapes don't fit, or the nonlinearity has another name.
     """
     return _rnn_step(nonlinearity)(
         _entry("rnn_cell", input, hidden, w_ih, b_ih, 1), hidden, w_hh, b_hh
@@ -231,14 +231,14 @@ def fast_weights_cell(
     inner: int = 1,
     layer_norm: bool = True,
 ) -> tuple[Any, Any]:
-    """One step of a network with fast weights, a matrix that remembers the last hidden states.
+    """One step of a network with fast weights, a matrix that remembers recent hidden states.
 
         A = decay A + rate h h^T
         s = w_ih input + b_ih + w_hh h + b_hh,   h = tanh(s)
         `inner` times: h = tanh(norm(s + A h))
 
-    `norm` takes away the mean and divides by the standard deviation (its variance and 1e-5), if
-    `layer_norm`.
+    With `layer_norm`, `norm` subtracts the mean and divides by sqrt(variance + 1e-5); otherwise it
+    is the identity.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def fast_weights_cell(
     w_ih, w_hh : (hidden, features) and (hidden, hidden).
     b_ih, b_hh : (hidden,), or None.
     decay, rate : numbers.
-    inner : how often the fast weights act.
+    inner : the number of times the fast weights act.
     layer_norm : see above.
 
     Returns
@@ -277,8 +277,10 @@ def _layers(
     bidirectional: bool,
     ranks: tuple[int, ...],
 ) -> tuple[Any, Any]:
-    """The outputs of the last layer, and the last states of all. What is carried has so many axes
-    of the hidden size as `ranks` says, and the first one is what a step puts out."""
+    """The outputs of the last layer, and the final states of all layers.
+
+    Part k of the loop-carried state has `ranks[k]` axes of the hidden size; part 0 is the output.
+    """
     ways = 2 if bidirectional else 1
     x = as_array(input)
     if x.ndim not in (2, 3) or not weights or len(weights) % ways:
@@ -295,9 +297,9 @@ def _layers(
         found = []
         for way in range(ways):
             w_ih, w_hh, b_ih, b_hh = [*weights[number + way], None, None][:4]
-            # What doesn't depend on the state is one product for all steps.
+            # The contribution of the input is one product for all steps.
             entries = _linear(name, x, w_ih, b_ih, gates)
-            if b_hh is not None and gates != 3:  # whose last part is multiplied with the state's
+            if b_hh is not None and gates != 3:  # a GRU multiplies part of b_hh by its reset gate
                 entries, b_hh = entries + b_hh, None
             hidden = np.shape(w_hh)[-1]
             shapes = [(*ahead, *[hidden] * rank) for rank in ranks]
@@ -320,7 +322,7 @@ def _layers(
 def _start(
     name: str, state: Any, number: int, count: int, shapes: Sequence[tuple[int, ...]], like: Any
 ) -> Any:
-    """What the first step is passed: zeros, or the part of `state` for a layer."""
+    """The state of the first step: zeros, or the part of `state` for a layer."""
     if state is None:
         found = [np.zeros(shape, like.dtype) for shape in shapes]
     else:
@@ -343,29 +345,29 @@ def rnn(
     batch_first: bool = False,
     bidirectional: bool = False,
 ) -> tuple[Any, Any]:
-    """Layers of `rnn_cell`, each of which takes the outputs of the one before.
+    """Layers of `rnn_cell`; each takes the outputs of the layer before.
 
     `torch.nn.RNN` has these weights as its parameters, in this order.
 
     Parameters
     ----------
     input : (length, n, features), or (length, features).
-    state : (layers, n, hidden), or (layers, hidden), where layers are counted once for each
-        direction; None for zeros.
-    weights : for each layer `w_ih, w_hh`, or with both biases behind them; with two directions
-        there are two for each layer, forward and backward.
+    state : (layers, n, hidden), or (layers, hidden); each direction counts as a layer. None for
+        zeros.
+    weights : for each layer `w_ih, w_hh`, optionally followed by both biases; with two directions
+        there are two entries for each layer, forward and backward.
     nonlinearity : "tanh" or "relu".
     batch_first : whether input and outputs are (n, length, ...).
-    bidirectional : whether there is a second direction, from the last entry to the first, whose
-        outputs stand behind those of the first one.
+    bidirectional : whether a second direction runs from the last entry to the first; its outputs
+        are appended to those of the first direction.
 
     Returns
     -------
-    The outputs of the last layer, (length, n, hidden), and the last state.
+    The outputs of the last layer, (length, n, hidden), and the final state.
 
     Raises
     ------
-    ValueError : the shapes don't fit, or there is no such nonlinearity.
+    ValueError : the shapes don't fit, or the nonlinearity has another name.
     """
     step = _rnn_step(nonlinearity)
     return _layers("rnn", step, 1, input, state, weights, batch_first, bidirectional, (1,))
@@ -378,17 +380,17 @@ def lstm(
     batch_first: bool = False,
     bidirectional: bool = False,
 ) -> tuple[Any, tuple[Any, Any]]:
-    """Layers of `lstm_cell`; what isn't said here is as in `rnn`.
+    """Layers of `lstm_cell`; otherwise as `rnn`.
 
     Parameters
     ----------
     input, batch_first, bidirectional : as in `rnn`.
     state : a pair `h, c`, each as in `rnn`; None for zeros.
-    weights : as in `rnn`, of the shapes that `lstm_cell` takes.
+    weights : as in `rnn`, with the shapes of `lstm_cell`.
 
     Returns
     -------
-    The outputs of the last layer, (length, n, hidden), and the last `h, c`.
+    The outputs of the last layer, (length, n, hidden), and the final `h, c`.
 
     Raises
     ------
@@ -404,18 +406,18 @@ def gru(
     batch_first: bool = False,
     bidirectional: bool = False,
 ) -> tuple[Any, Any]:
-    """Layers of `gru_cell`; what isn't said here is as in `rnn`.
+    """Layers of `gru_cell`; otherwise as `rnn`.
 
     Parameters
     ----------
     input, state, batch_first, bidirectional : as in `rnn`.
     weights : as in `rnn`, of the shapes that `gru_cell` takes.
 
-    Returns
+    weights : as in `rnn`, with the shapes of `gru_cell`.
     -------
     The outputs of the last layer, (length, n, hidden), and the last state.
 
-    Raises
+    The outputs of the last layer, (length, n, hidden), and the final state.
     ------
     ValueError : the shapes don't fit.
     """
@@ -432,7 +434,7 @@ def fast_weights(
     layer_norm: bool = True,
     batch_first: bool = False,
 ) -> tuple[Any, tuple[Any, Any]]:
-    """Layers of `fast_weights_cell`; what isn't said here is as there and in `rnn`.
+    """Layers of `fast_weights_cell`; otherwise as `fast_weights_cell` and `rnn`.
 
     Parameters
     ----------
@@ -442,7 +444,7 @@ def fast_weights(
 
     Returns
     -------
-    The outputs of the last layer, (length, n, hidden), and the last `h, A`.
+    The outputs of the last layer, (length, n, hidden), and the final `h, A`.
 
     Raises
     ------

@@ -6,9 +6,9 @@
     state = optim.adam(1e-3).init(params)
     value, params, state = step(params, state, x, y)
 
-An optimiser is pure: `init(params)` and `update(grads, state, params)`. `fit` trains on
-minibatches, from a checkpoint where there is one, and `minimise`, `lbfgs` and `conjugate_gradient`
-are SciPy's on trees.
+An optimiser is pure: `init(params)` and `update(grads, state, params)`. `fit` trains on minibatches
+and continues from a checkpoint if there is one. `minimise`, `lbfgs` and `conjugate_gradient` are
+SciPy's methods on trees.
 """
 
 from tapegrad.optim.checkpoints import load_notes, load_tree, save_tree

@@ -1,8 +1,8 @@
-"""Trees of arrays in files, from which a run goes on.
+"""Trees of arrays in files, from which a run continues.
 
-A file is NumPy's own format (`np.savez`) with a description in JSON, and holds no pickled objects,
-so files of strangers are harmless. It is written beside its place, then moved there in one step: a
-process that is killed leaves the last file whole.
+A file has NumPy's own format (`np.savez`) with a description in JSON. It holds no pickled objects,
+so loading a file of unknown origin runs no code. It is written to a temporary file and renamed: a
+killed process leaves the last file whole.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tapegrad.errors import ArgumentError
 from tapegrad.trees import tree_flatten, tree_unflatten
 
 _NOTES = "notes"
-_BLOCK = 1 << 22  # bytes that are looked at together
+_BLOCK = 1 << 22  # bytes read at a time for a checksum
 
 
 def save_tree(path: str | os.PathLike[str], tree: Any, notes: Any = None) -> None:
-    """Write the arrays and numbers of a tree, and `notes` beside them, into a file.
+    """Write the arrays and numbers of a tree, and `notes`, to a file.
 
     Parameters
     ----------
-    path : of the file, with any ending. What was there is replaced when the new file is whole.
-    tree : its numeric leaves are kept, with their dtypes, bit for bit.
-    notes : what JSON can hold.
+    path : the file, with any ending. An existing file is replaced when the new one is whole.
+    tree : the tree; its numeric leaves are saved with their dtypes, bit for bit.
+    notes : an object that JSON can hold.
     """
     paths, leaves, _ = tree_flatten(tree, paths=True)
     kept = [(at, np.asarray(x)) for at, x in zip(paths, leaves, strict=True) if is_traced(x)]
@@ -60,13 +60,13 @@ def load_tree(path: str | os.PathLike[str], like: Any) -> tuple[Any, Any]:
 
     Parameters
     ----------
-    path : of the file.
-    like : a tree of the structure that was saved; its numbers count for nothing, its leaves that
-        aren't numeric are taken over.
+    path : the file.
+    like : a tree with the structure that was saved. Its numbers are ignored; its leaves that
+        aren't numeric appear in the result.
 
     Raises
     ------
-    ArgumentError : the file holds another tree (places, shapes or dtypes), or is no such file.
+    ArgumentError : the file holds another tree (places, shapes or dtypes), or another format.
     """
     held, found = _read(path)
     paths, leaves, structure = tree_flatten(like, paths=True)
@@ -80,7 +80,7 @@ def load_tree(path: str | os.PathLike[str], like: Any) -> tuple[Any, Any]:
     for k, place, array in zip(wanted, places, found, strict=True):
         there = np.asarray(leaves[k])
         if is_half(there.dtype) and array.dtype == f"V{there.itemsize}":
-            array = array.view(there.dtype)  # NumPy's files have no names of other packages' dtypes
+            array = array.view(there.dtype)  # NumPy's files can't name dtypes of other packages
         if (there.shape, there.dtype) != (array.shape, array.dtype):
             raise ArgumentError(
                 f"{os.fspath(path)} has {array.dtype}{list(array.shape)} at {place}, and "
@@ -91,11 +91,10 @@ def load_tree(path: str | os.PathLike[str], like: Any) -> tuple[Any, Any]:
 
 
 def digest(tree: Any) -> str:
-    """What tells the arrays of a tree from others: their shapes, dtypes and a checksum of what is
-    in them."""
+    """A fingerprint of the arrays of a tree: their shapes, dtypes and a checksum of their bytes."""
     said: list[Any] = []
     for x in tree_flatten(tree)[0]:
-        if isinstance(x, Keyed):  # a column of what isn't numbers
+        if isinstance(x, Keyed):  # a column that isn't numeric
             said.append(zlib.crc32(repr(x.key).encode()) if x.key == x.key else None)
             continue
         array, checksum = np.asarray(x), 0
@@ -107,7 +106,7 @@ def digest(tree: Any) -> str:
 
 
 def load_notes(path: str | os.PathLike[str]) -> Any:
-    """The notes alone of a file of `save_tree`."""
+    """The notes of a file of `save_tree`."""
     return _read(path)[0]["notes"]
 
 

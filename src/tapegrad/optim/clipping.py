@@ -1,4 +1,4 @@
-"""Gradients that are too large, made smaller."""
+"""Clipping of gradients, by norm or by value."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tapegrad.trees import tree_leaves, tree_map
 
 
 def is_trained(leaf: Any) -> bool:
-    """Whether a leaf is one that gradients move: floats, and arrays of such."""
+    """Whether gradients move a leaf: a float, or an array of floats or complex numbers."""
     dtype = getattr(leaf, "dtype", None)
     return isinstance(leaf, float) or (dtype is not None and computed_in(dtype).kind in "fc")
 
 
 def global_norm(tree: Any) -> Any:
-    """The Euclidean norm of all floats of a tree together: sqrt(sum of the squares). Leaves of
-    another kind, as integers, count for nothing, and clipping leaves them as they are.
+    """The Euclidean norm of all floats of a tree: sqrt(sum of the squares).
 
-    Leaves whose squares overflow are measured in units of the largest number.
+    Other leaves, such as integers, are ignored, and clipping leaves them unchanged. The numbers are
+    scaled by the largest one, so that squares don't overflow.
     """
     leaves = [leaf for leaf in tree_leaves(tree) if is_trained(leaf)]
     if not leaves:
@@ -33,11 +33,11 @@ def global_norm(tree: Any) -> Any:
 
 
 def clip_by_norm(tree: Any, largest: float) -> Any:
-    """The tree, scaled down so that its global norm is `largest` at most.
+    """The tree, scaled down to a global norm of at most `largest`.
 
         tree min(1, largest / norm)
 
-    `torch.nn.utils.clip_grad_norm_` adds 1e-6 to the norm. Where the norm is NaN, all numbers are.
+    `torch.nn.utils.clip_grad_norm_` adds 1e-6 to the norm. If the norm is NaN, so are all numbers.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def clip_by_norm(tree: Any, largest: float) -> Any:
 
 
 def clip_by_value(tree: Any, largest: float) -> Any:
-    """The tree with each number moved into [-largest, largest].
+    """The tree with each number clipped to [-largest, largest].
 
     Raises
     ------

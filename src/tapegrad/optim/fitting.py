@@ -1,8 +1,8 @@
 """Training on minibatches: `fit`.
 
 The order of the rows follows from the seed and the number of the epoch, every sum is taken in a
-fixed order, and machine code answers from the first step on. So a run is the same, bit for bit,
-each time, and one that was killed goes on from its checkpoint as if nothing had happened.
+fixed order, and every step runs in machine code. So a run is reproducible bit for bit, and a killed
+run continues from its checkpoint with the same result.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tapegrad.optim.stepping import training_step
 from tapegrad.trees import tree_map
 from tapegrad.typing import Compile
 
-# How near the loss of a step comes that is computed again, maybe on another machine
+# Relative tolerance of the last step's loss when it is recomputed, maybe on another machine
 _TOLERANCE = 1e-9
 _NEAR_SINGLE = 1e-3  # in float32 and less
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What `fit` returns.
+    """The result of `fit`.
 
-    params : the parameters; with validation data, those of the best epoch.
+    params : the parameters; with validation data, the parameters of the best epoch.
     state : the optimiser's state after the last step.
-    history : of each epoch a dict of "epoch" (from 1 on), "loss" (the mean over the rows, while
+    history : for each epoch a dict of "epoch" (from 1), "loss" (the mean over the rows, while
         training) and, with validation data, "validation".
-    best : the epoch of the best validation loss; the last one without validation data.
-    stopped : whether it ended early, since the validation loss had stopped to fall.
+    best : the epoch of the best validation loss; without validation data, the last one.
+    stopped : whether the run ended early because the validation loss no longer fell.
     """
 
     params: Any
@@ -76,42 +76,42 @@ def fit(
 
     Parameters
     ----------
-    loss : `loss(params, *batch)`, the mean over the rows of a batch. If it has a parameter `rng`,
-        it is given a generator there (`np.random.Generator`), for dropout and the like, whose
-        draws the seed and the checkpoint determine, too.
+    loss : `loss(params, *batch)`, the mean over the rows of a batch. A parameter `rng` of the loss
+        receives a generator (`np.random.Generator`), for dropout for example; its draws follow from
+        the seed and the checkpoint too.
     params : a tree of arrays and floats.
-    data : an array or a table of pandas', or a tree of such, with the same number of rows. A tuple
+    data : an array or a pandas table, or a tree of them, all with the same number of rows. A tuple
         is passed as several arguments. The rows of a batch of a table are numbered from 0.
-    optimiser : `adam()`, if you don't say.
-    epochs : how often each row is seen.
-    batch_size : rows a step; None for all of them.
-    shuffle : whether each epoch goes through the rows in an order of its own.
+    optimiser : the optimiser; `adam()` by default.
+    epochs : the number of passes over the rows.
+    batch_size : the number of rows of a step; None for all of them.
+    shuffle : whether each epoch visits the rows in a new order.
     drop_last : leave out the rows that don't fill a batch.
-    seed : of the orders and of `rng`.
+    seed : the seed of the orders and of `rng`.
     validation : data of the same form, on which the loss is computed after each epoch, without
         `rng` if it has a default.
-    patience : stop after so many epochs without a better validation loss.
-    min_change : by how much a validation loss must be below the best one to be better.
-    checkpoint : a file. If it is there, the run goes on from it; it is written after each epoch.
-        It is an error if the data, the loss or the optimiser are others than those of the run that
+    patience : stop after this number of epochs without a better validation loss.
+    min_change : the amount by which a better validation loss must be below the best one.
+    checkpoint : a file. If it exists, the run continues from it; it is written after each epoch.
+        It is an error if the data, the loss or the optimiser differ from those of the run that
         wrote it.
-    checkpoint_every : write it after so many steps, too.
-    progress : show a bar (tqdm), a step each.
+    checkpoint_every : also write it each time after this number of steps.
+    progress : show a progress bar (tqdm) of the steps.
     callback : called after each epoch with its entry of the history and the parameters. If it
         returns True, the run stops.
-    compile : "always", or "never" or "auto" as in `grad`. By "auto" bits depend on when machine
-        code is there.
+    compile : "always", or "never" or "auto" as in `grad`. With "auto" the bits of the result depend
+        on the time at which machine code is ready.
 
     Returns
     -------
-    Fitted : parameters, state, history.
+    Fitted : parameters, state and history.
 
     Raises
     ------
-    ArgumentError : the data have no rows, or arrays of different lengths; an option makes no sense;
-        the checkpoint is of another run.
-    FloatingPointError : the loss of a step isn't finite. The message says which step; the
-        checkpoint before it stays.
+    ArgumentError : the data have no rows, or arrays of different lengths; an option is invalid;
+        the checkpoint belongs to another run.
+    FloatingPointError : the loss of a step isn't finite. The message names the step; the
+        checkpoint before it remains.
     """
     order = Order(_rows(data), batch_size, shuffle, drop_last, seed)
     _check(patience, validation, checkpoint, checkpoint_every)
@@ -126,7 +126,7 @@ def fit(
 
 
 class Ending(NamedTuple):
-    """When a run ends, and what it is held against after each epoch."""
+    """The end of a run, and the validation after each epoch."""
 
     epochs: int
     validation: Any = None
@@ -137,7 +137,7 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """Which rows are seen together, and when: a function of the seed and the epoch alone."""
+    """The rows of each batch: a function of the seed and the epoch alone."""
 
     rows: int
     size: int | None
@@ -153,12 +153,12 @@ class Order:
 
     @property
     def batches(self) -> int:
-        """How many there are in an epoch."""
+        """The number of batches in an epoch."""
         size = self.size or self.rows
         return self.rows // size if self.drop_last else -(-self.rows // size)
 
     def of(self, epoch: int) -> list[np.ndarray]:
-        """The rows of each batch of an epoch; the last may be shorter."""
+        """The rows of each batch of an epoch; the last batch may be shorter."""
         at = np.arange(self.rows)
         if self.shuffle:
             at = np.random.default_rng([self.seed, epoch]).permutation(at)
@@ -167,9 +167,11 @@ class Order:
 
 
 class _Place(NamedTuple):
-    """The numbers of a run, which a checkpoint holds: `total` is the sum of the losses of this
-    epoch's rows so far, and `best` are the parameters that count in the end. The last step had
-    this `loss`, of the parameters `before`."""
+    """The arrays and numbers of a run, which a checkpoint holds.
+
+    `total` is the sum of the losses of this epoch's rows so far, and `best` are the parameters of
+    the best epoch. `loss` is the loss of the last step, at the parameters `before`.
+    """
 
     params: Any
     state: State
@@ -181,7 +183,7 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Known:
-    """Where a run is. `lowest` is the best validation loss, of epoch `best`."""
+    """The progress of a run. `lowest` is the best validation loss, of epoch `best`."""
 
     epoch: int = 0
     batch: int = 0
@@ -212,12 +214,12 @@ class Run:
         zero = np.float64(0.0)
         self.place = _Place(params, optimiser.init(params), params, zero, params, zero)
         self.known = _Known()
-        self.drew: Any = None  # where the generator was before the last step
+        self.drew: Any = None  # the generator's state before the last step
         self.data = ""
 
     def compile(self, data: Any, validation: Any, compile: Compile) -> None:
-        """Make the machine code of all steps, always in the same order: what a run that goes on
-        computes doesn't depend on where it was."""
+        """Compile all steps, always in the same order, so that the results of a continued run don't
+        depend on the point at which it was interrupted."""
         self.measured = jit(self.measured, compile=compile)
         if compile == "always":
             before = self.draws.bit_generator.state
@@ -230,7 +232,7 @@ class Run:
             self.draws.bit_generator.state = before
 
     def step(self, batch: tuple[Any, ...], rows: int) -> None:
-        """One step, along the gradient of a batch."""
+        """Take one step along the gradient of a batch."""
         place = self.place
         self.drew = self.draws.bit_generator.state if self.drawn else None
         value, params, state = self.trained(place.params, place.state, *batch, **self.drawn)
@@ -254,7 +256,7 @@ class Run:
         every: int | None,
         progress: bool,
     ) -> Fitted:
-        """All steps that aren't done, each along the gradient of the batch of some rows."""
+        """Take all remaining steps; `batch_of(rows)` is a batch."""
         if end.epochs < 0:
             raise ArgumentError(f"epochs is {end.epochs}, and must be at least 0")
         if checkpoint is not None and os.path.exists(checkpoint):
@@ -277,7 +279,7 @@ class Run:
         return Fitted(self.place.best, self.place.state, known.history, known.best, known.stopped)
 
     def end_epoch(self, validation: Any, patience: int | None, change: float) -> dict[str, float]:
-        """The entry of the epoch in the history; the parameters are kept if they are the best."""
+        """The history entry of the epoch; keeps the parameters if they are the best."""
         known, params = self.known, self.place.params
         known.epoch, known.batch = known.epoch + 1, 0
         seen = sum(len(rows) for rows in self.order.of(0))
@@ -310,7 +312,7 @@ class Run:
         path: str | os.PathLike[str],
         batch_of: Callable[[np.ndarray], tuple[Any, ...]],
     ) -> None:
-        """Take up where the run was that wrote this checkpoint."""
+        """Continue the run that wrote this checkpoint."""
         notes = load_notes(path)
         run = notes.get("run", {}) if isinstance(notes, dict) else {}
         for name, now in self._said().items():
@@ -328,7 +330,7 @@ class Run:
     def _check_last_step(
         self, path: str, batch_of: Callable[[np.ndarray], tuple[Any, ...]]
     ) -> None:
-        """An ArgumentError if the loss of the last step is another one now."""
+        """Recompute the last step's loss; an ArgumentError if it differs."""
         place, known = self.place, self.known
         epoch, batch = (known.epoch, known.batch) if known.batch else (known.epoch - 1, 0)
         if self.drawn:
@@ -345,7 +347,7 @@ class Run:
             )
 
     def _said(self) -> dict[str, Any]:
-        """What must be the same for a run to go on."""
+        """The settings that a continued run must share with the run before."""
         order = self.order
         return {
             "optimiser": self.optimiser.name,
@@ -360,7 +362,8 @@ class Run:
 
 
 def _first_steps(optimiser: Optimiser) -> str:
-    """What an optimiser does, by its settings: where some steps lead, the last one much later."""
+    """A fingerprint of an optimiser's settings: the parameters after three steps, the last of them
+    at count 1000."""
     params, grads = np.array([1.0, -2.0]), np.array([0.5, -3.0])
     state = optimiser.init(params)
     for count in (0, 1, 1000):
@@ -379,8 +382,10 @@ def _as_numpy(leaf: Any) -> Any:
 def _drawing(
     loss: Callable[..., Any], draws: np.random.Generator
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the loss is passed by name where it is trained, and where it is measured: the generator,
-    if it takes one; and there none, if it can do without."""
+    """The keyword arguments of the loss, in training and in validation.
+
+    Both contain the generator if the loss takes one; validation leaves it out if it has a default.
+    """
     try:
         taken = inspect.signature(loss).parameters.get("rng")
     except (TypeError, ValueError):
@@ -391,7 +396,7 @@ def _drawing(
 
 
 def _arguments(data: Any) -> tuple[Any, ...]:
-    """Data as the arguments of a loss behind the parameters."""
+    """Data as the arguments of a loss after the parameters."""
     return data if type(data) is tuple else (data,)
 
 
@@ -405,7 +410,7 @@ def _rows_of(data: Any, rows: np.ndarray) -> tuple[Any, ...]:
 
 
 def _rows(data: Any) -> int:
-    """The number of rows that all arrays and tables have."""
+    """The common number of rows of all arrays and tables."""
     shapes: list[tuple[int, ...]] = []
     mapped(lambda x: shapes.append(np.shape(x)), data, is_table)
     if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
@@ -417,7 +422,7 @@ def _rows(data: Any) -> int:
 
 
 def _check(patience: int | None, validation: Any, checkpoint: Any, every: int | None) -> None:
-    """Whether the options make sense together."""
+    """Check that the options are consistent."""
     if patience is not None and validation is None:
         raise ArgumentError("patience is about the loss on validation data: pass validation=")
     if patience is not None and patience < 1:
@@ -427,7 +432,7 @@ def _check(patience: int | None, validation: Any, checkpoint: Any, every: int | 
 
 
 class _NoBar:
-    """Nothing is shown."""
+    """A bar that shows nothing."""
 
     def __enter__(self) -> _NoBar:
         return self
@@ -443,7 +448,7 @@ class _NoBar:
 
 
 def bar(shown: bool, total: int | None, done: int, unit: str = "step") -> Any:
-    """A bar of the steps, of which some are done."""
+    """A progress bar of the steps, `done` of which are done."""
     if not shown:
         return _NoBar()
     from tqdm.auto import tqdm

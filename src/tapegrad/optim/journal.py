@@ -1,9 +1,9 @@
-"""The evaluations of a run in a file, from which it goes on when it was killed.
+"""The evaluations of a run in a file, from which a killed run continues.
 
-    value and gradient at x0, at x1, ...   -->    asked again: what is known isn't computed again
+    value and gradient at x0, at x1, ...   -->    asked again: known answers aren't computed again
 
-A minimiser asks for the next point by what it was told of those before. So one that is begun anew,
-and told the same, is after as many evaluations where it was, bit for bit, whatever it remembers.
+A minimiser's next point depends only on the answers at the points before. So a minimiser that is
+restarted and given the same answers reaches the same point, bit for bit, whatever its state.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from tapegrad.errors import ArgumentError
 
 _MAGIC = b"tapegrad evaluations 1\n"
-_HEAD = struct.Struct("<16sQI")  # of the question, how many numbers answer it, and their checksum
-_TOLERANCE = 1e-9  # the last answer is computed again, maybe on another machine
+_HEAD = struct.Struct("<16sQI")  # digest of the point, number of answers, checksum of the answers
+_TOLERANCE = 1e-9  # relative; the last answer is computed again, maybe on another machine
 
 
 class Journal:
-    """The file of a run of which `said` is what can't be another in one that goes on."""
+    """The file of a run; `said` holds the settings that a continued run must share."""
 
     def __init__(self, path: str | os.PathLike[str], said: dict[str, Any]) -> None:
         self.path = os.fspath(path)
         self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         start = _MAGIC + json.dumps(said).encode() + b"\n"
         found = self._file.readline(len(_MAGIC)) + self._file.readline(len(start))
-        if start.startswith(found) and found != start:  # a new file, or hardly begun
+        if start.startswith(found) and found != start:  # a new file, or one with a partial header
             self._file.seek(0)
             self._file.write(start)
         elif found != start:
@@ -42,15 +42,17 @@ class Journal:
                 f"{self.path} isn't the file of such a run: it begins with {found[:200]!r}, and "
                 f"this one with {start[:200]!r}. Pass another file"
             )
-        self.known = 0  # answers that were taken from the file
+        self.known = 0  # number of answers taken from the file
         self._next = self._read()
 
     def close(self) -> None:
         self._file.close()
 
     def kept(self, f: Callable[..., np.ndarray], kind: str) -> Callable[..., np.ndarray]:
-        """A function of vectors whose answers are kept. The last one that is known is computed all
-        the same: a loss, or data, that have changed meanwhile give another."""
+        """A function of vectors whose answers are kept in the file.
+
+        The last known answer is computed again: it detects a loss or data that have changed.
+        """
 
         def answered(*vectors: np.ndarray) -> np.ndarray:
             asked = blake2b(kind.encode(), digest_size=16)
@@ -64,7 +66,7 @@ class Journal:
             if question != asked.digest():
                 raise ArgumentError(
                     f"{self.path} is of another run: evaluation {self.known + 1} was at another "
-                    "point. Pass what the run had that wrote it (or another file)"
+                    "point. Pass the arguments of the run that wrote it (or another file)"
                 )
             self.known, self._next = self.known + 1, self._read()
             if self._next is None and not _are_near(f(*vectors), answer):
@@ -78,7 +80,7 @@ class Journal:
         return answered
 
     def _read(self) -> tuple[bytes, np.ndarray] | None:
-        """The next evaluation; None behind the last that is whole."""
+        """The next evaluation; None after the last whole one, where the file is truncated."""
         place = self._file.tell()
         head = self._file.read(_HEAD.size)
         if len(head) == _HEAD.size:

@@ -1,4 +1,4 @@
-"""SciPy's optimisers of whole losses, on trees of parameters."""
+"""SciPy's minimisers on trees of parameters."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def minimise(
     Parameters
     ----------
     loss : `loss(params, *args)`, a number.
-    params : where to begin: a tree of arrays and floats, n numbers together.
-    method : of `scipy.optimize.minimize`. Those that take products with the Hessian get exact ones,
-        and "dogleg" and "trust-exact" the Hessian, by n of them.
+    params : the start: a tree of arrays and floats, with n numbers in total.
+    method : a method of `scipy.optimize.minimize`. Methods that take Hessian-vector products get
+        exact ones; "dogleg" and "trust-exact" get the Hessian, computed by n products.
     bounds : `(lower, upper)`, each a tree like `params`, or one number for all.
-    checkpoint : a file, to which each value, gradient and product is added. A run that was killed
-        goes on from it when it is begun again, bit for bit: SciPy is told what is known. The
-        last of these is computed again, and it is an error if it is another one.
-    progress : show a bar (tqdm), an evaluation each, with the loss.
-    options : what else SciPy's function takes (`tol=`, `options=`, `callback=`).
+    checkpoint : a file, to which each value, gradient and product is appended. A killed run that is
+        started again continues from it, bit for bit: SciPy is given the known answers. The last
+        known answer is computed again, and it is an error if it differs.
+    progress : show a progress bar (tqdm) of the evaluations, with the loss.
+    options : other arguments of SciPy's function (`tol=`, `options=`, `callback=`).
 
     Returns
     -------
-    SciPy's `OptimizeResult`; `x` and `jac` are trees, and of "trust-constr" `x` and `grad`.
+    SciPy's `OptimizeResult`; `x` and `jac` are trees (for "trust-constr": `x` and `grad`).
     """
     compile: Compile = "always" if checkpoint is not None else None
     derived, product = value_and_grad(loss, compile=compile), hvp(loss, compile=compile)
@@ -62,7 +62,7 @@ def minimise(
 
 
 class Minimisation(NamedTuple):
-    """How a loss is minimised, wherever it is computed."""
+    """The settings of a minimisation, independent of the place where the loss is computed."""
 
     method: str
     bounds: tuple[Any, Any] | None
@@ -77,7 +77,7 @@ class Minimisation(NamedTuple):
         params: Any,
         args: tuple[Any, ...],
     ) -> Any:
-        """SciPy's result, by a loss's value and gradient, and by products with its Hessian."""
+        """SciPy's result, from a loss's value and gradient, and its Hessian-vector products."""
         from scipy.optimize import Bounds, minimize
 
         start, back = flatten(params)
@@ -118,26 +118,26 @@ class Minimisation(NamedTuple):
             start = start.astype(float)
             found = minimize(loss_and_slope, start, jac=True, method=self.method, **options)
         found.x = back(found.x)
-        for name in ("jac", "grad"):  # what "trust-constr" calls jac is a list, of constraints
+        for name in ("jac", "grad"):  # the jac of "trust-constr" is a list, one for each constraint
             if isinstance(found.get(name), np.ndarray):
                 found[name] = back(found[name])
         return found
 
 
 def _check_ends(bounds: Any, params: Any) -> None:
-    """Of one array a tuple is no bound: SciPy's pairs, one for each number, have those."""
+    """Check the form of bounds: for one array, a tuple is no bound, but one of SciPy's pairs."""
     is_array = isinstance(params, np.ndarray)
     is_pair = isinstance(bounds, (tuple, list, np.ndarray)) and len(bounds) == 2
     if not is_pair or (is_array and any(isinstance(end, tuple) for end in bounds)):
         raise ArgumentError(
             "bounds are (lower, upper), each a tree like the parameters or a number, not "
-            f"{bounds!r}. Of SciPy's pairs, one for each number, that is "
-            "np.array(pairs, float).T, with infinities in the place of None"
+            f"{bounds!r}. For SciPy's pairs, one for each number, pass "
+            "np.array(pairs, float).T, with infinities instead of None"
         )
 
 
 def _vector(end: Any, params: Any) -> Any:
-    """A bound of each parameter: of a tree, the vector of its numbers, spread over the arrays."""
+    """A bound for each parameter: a number, or the vector of a tree broadcast to the arrays."""
     if isinstance(end, (int, float)):
         return end
     return flatten(tree_map(lambda p, e: np.broadcast_to(e, np.shape(p)) + 0.0, params, end))[0]

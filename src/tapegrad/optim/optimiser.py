@@ -3,8 +3,8 @@
     state = optimiser.init(params)
     params, state = optimiser.update(grads, state, params)
 
-`update` is pure: it returns new parameters and a new state. It is compiled, one function for all
-leaves, and what calls it inside a traced function is compiled with it.
+`update` is pure: it returns new parameters and a new state. It is compiled, as one function for all
+leaves, and inlined into a traced function that calls it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Rule = Callable[[Any, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]
 
 
 class State(NamedTuple):
-    """What an optimiser remembers: the number of updates so far, and its *slots*, trees like the
+    """The state of an optimiser: the number of updates so far, and its *slots*, trees like the
     parameters, by name (the momentum of `sgd`, both moments of `adam`)."""
 
     count: Any
@@ -42,14 +42,14 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Optimiser:
-    """How parameters follow from gradients.
+    """A map from gradients to updated parameters.
 
-    name : as the user calls it.
-    rule : of one array: `rule(count, rate, p, g, slots)` is the new array and the new slots, where
-        `count` is 1 at the first update.
+    name : the name of the user's function.
+    rule : the rule for one array: `rule(count, rate, p, g, slots)` is the new array and the new
+        slots, where `count` is 1 at the first update.
     rate : the learning rate, a number or a schedule.
-    slots : the value of each slot at the beginning, by name, as a function of the array.
-    before : what is done with the tree of gradients first: clipping.
+    slots : the initial value of each slot, by name, as a function of the array.
+    before : a function applied to the tree of gradients first: clipping.
     """
 
     name: str
@@ -71,26 +71,26 @@ class Optimiser:
     def update(
         self, grads: Any, state: State, params: Any, *, inplace: bool = False
     ) -> tuple[Any, State]:
-        """The parameters after one step, and the state then.
+        """The parameters and the state after one step.
 
         Parameters
         ----------
-        grads : a tree like the parameters. Where it has None the parameter stays.
-        state : from `init`, or the last update.
-        params : a tree of arrays and floats. Leaves of another kind (integers, strings) stay.
-        inplace : write the new values into the arrays of `params` and `state`, which are returned,
-            too. Leaves that aren't arrays are new all the same.
+        grads : a tree like the parameters. A parameter with the gradient None stays unchanged.
+        state : the state of `init`, or of the last update.
+        params : a tree of arrays and floats. Other leaves (integers, strings) stay unchanged.
+        inplace : write the new values into the arrays of `params` and `state`, and return those.
+            Leaves that aren't arrays are new objects nevertheless.
 
         Returns
         -------
-        `(params, state)`, of the shapes and dtypes that went in. What a parameter of float16 or
-        bfloat16 has in the state is float32.
+        `(params, state)`, with the shapes and dtypes of the arguments. The state of a float16 or
+        bfloat16 parameter is float32.
 
         Raises
         ------
-        ArgumentError : the trees have different structures, the shapes of a gradient and of its
-            parameter differ, or one of them is complex; or, in place, an array can't be written to,
-            or shares memory with another one.
+        ArgumentError : the trees have different structures; the shapes of a gradient and of its
+            parameter differ; one of them is complex; or, in place, an array is read-only or shares
+            memory with another one.
         """
         if not inplace:
             return self._updated(grads, state, params)
@@ -98,7 +98,7 @@ class Optimiser:
         return written(places, self._updated_in_place(grads, state, params))
 
     def clipped(self, *, norm: float | None = None, value: float | None = None) -> Optimiser:
-        """The same optimiser after clipping gradients: by `value` first, then by `norm`.
+        """The same optimiser with clipped gradients: by `value` first, then by `norm`.
 
         See `clip_by_norm` and `clip_by_value`.
         """
@@ -118,7 +118,7 @@ class Optimiser:
 
     @cached_property
     def _updated_in_place(self) -> Callable[[Any, State, Any], tuple[Any, State]]:
-        """The same, whose results lie where the parameters and the state did, if they can."""
+        """`update`, compiled to write results to the memory of parameters and state if possible."""
         into = Into(into=((0, 2), (1, 1)))
         found: Callable[[Any, State, Any], Any] = derived(self.plain_update, into, None)
         return found
@@ -150,12 +150,12 @@ class Optimiser:
 
 
 def as_of(value: Any, p: Any) -> Any:
-    """A number in the precision of a parameter: float32 parameters stay what they are."""
+    """A number in the precision of a parameter, so that float32 parameters stay float32."""
     return value.astype(p.dtype) if hasattr(value, "dtype") and hasattr(p, "dtype") else value
 
 
 def _check(name: str, path: Path, p: Any, g: Any) -> None:
-    """Whether a gradient can move a parameter."""
+    """Check that a gradient can move a parameter: equal shapes, real numbers."""
     place = "".join(f"[{key!r}]" for key in path)
     if np.shape(p) != np.shape(g):
         raise ArgumentError(
@@ -170,8 +170,10 @@ def _check(name: str, path: Path, p: Any, g: Any) -> None:
 
 
 def check_places(**trees: Any) -> list[Any]:
-    """The leaves of some trees, in the order of the trees' names, after a check that all arrays
-    among them can be written to, and share no memory with each other."""
+    """The leaves of some trees, in the order of the trees' names.
+
+    Checks that all arrays among them are writeable, and that no two share memory.
+    """
     leaves, structure = tree_flatten(trees)
 
     def name(k: int) -> str:
@@ -193,8 +195,8 @@ def check_places(**trees: Any) -> list[Any]:
                 leaves[k], leaves[other]
             ):
                 raise ArgumentError(
-                    f"inplace: {name(k)} and {name(other)} share memory, so what is written to one "
-                    "would be lost in the other. Pass copies, or leave inplace out"
+                    f"inplace: {name(k)} and {name(other)} share memory, so a write to one "
+                    "would overwrite the other. Pass copies, or leave inplace out"
                 )
     return leaves
 
@@ -207,8 +209,11 @@ def _share_memory(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def written(places: Sequence[Any], values: Any) -> Any:
-    """A tree of values, of which those that belong into arrays were written there, as far as they
-    don't lie there: `places` has what is at the place of each leaf."""
+    """A tree of values, with arrays written to their places.
+
+    `places` has one entry for each leaf: the array into which its value belongs, unless the value
+    already lies there.
+    """
     leaves, structure = tree_flatten(values)
     found = [x if isinstance(x, np.ndarray) else y for x, y in zip(places, leaves, strict=True)]
     if all(map(operator.is_, found, leaves)):

@@ -1,8 +1,8 @@
-"""The rules of optimisers: gradient descent, and what adapts its steps.
+"""The rules of optimisers: gradient descent, and methods that adapt its steps.
 
-In the formulas p is a parameter, g its gradient (after `weight_decay`, g + w p, where the text says
-nothing else), t the number of the update from 1 on, and a the learning rate. Names, defaults and
-results are those of `torch.optim`, where it has the optimiser.
+In the formulas p is a parameter, g its gradient (with `weight_decay` w, g + w p, unless the text
+says otherwise), t the number of the update, from 1, and a the learning rate. Names, defaults and
+results are those of `torch.optim`, if it has the optimiser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sgd(
     weight_decay: float = 0.0,
     nesterov: bool = False,
 ) -> Optimiser:
-    """Gradient descent, with momentum if you like.
+    """Gradient descent, optionally with momentum.
 
         m <- momentum m + (1 - dampening) g        (m <- g at the first update)
         p <- p - a m                               (p - a (g + momentum m) by Nesterov)
@@ -38,7 +38,7 @@ def sgd(
     """
     _at_least(0, momentum=momentum, weight_decay=weight_decay)
     if nesterov and (momentum <= 0 or dampening != 0):
-        raise ArgumentError("sgd: Nesterov's rule wants a momentum, and no dampening")
+        raise ArgumentError("sgd: Nesterov's rule needs a momentum, and no dampening")
 
     def rule(t: Any, a: Any, p: Any, g: Any, slots: Slots) -> tuple[Any, Slots]:
         g = _decayed(g, p, weight_decay)
@@ -86,7 +86,7 @@ def adagrad(
     initial: float = 0.0,
     eps: float = 1e-10,
 ) -> Optimiser:
-    """Steps that shrink where gradients were large.
+    """Steps divided by the root of the sum of all squared gradients.
 
         s <- s + g^2                               (s is `initial` at first)
         p <- p - a / (1 + rate_decay (t - 1)) g / (sqrt(s) + eps)
@@ -112,7 +112,7 @@ def rmsprop(
     momentum: float = 0.0,
     centered: bool = False,
 ) -> Optimiser:
-    """Steps over a running root mean square of the gradients.
+    """Steps divided by a running root mean square of the gradients.
 
         s <- alpha s + (1 - alpha) g^2
         e <- alpha e + (1 - alpha) g               (centered; e is 0 otherwise)
@@ -145,11 +145,13 @@ def rprop(
     etas: tuple[float, float] = (0.5, 1.2),
     sizes: tuple[float, float] = (1e-6, 50.0),
 ) -> Optimiser:
-    """Steps by the gradients' signs alone: a step grows while a sign stays, and shrinks when it
-    turns. For whole data, not for minibatches.
+    """Steps by the signs of gradients: a step grows while its sign stays, and shrinks when it
+    flips.
+
+    It suits full batches, not minibatches.
 
         s <- min(max(s eta, smallest), largest)    (eta of etas, by the sign of g and the last g)
-        g <- 0 where the sign has turned
+        g <- 0 where the sign has flipped
         p <- p - sign(g) s
 
     Riedmiller and Braun, A direct adaptive method for faster backpropagation, 1993.
@@ -177,7 +179,7 @@ def rprop(
 def adadelta(
     rate: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0
 ) -> Optimiser:
-    """Steps in the parameters' own units.
+    """Steps in the units of the parameters.
 
         s <- rho s + (1 - rho) g^2
         d = sqrt(u + eps) / sqrt(s + eps) g
@@ -204,7 +206,7 @@ def adam(
     weight_decay: float = 0.0,
     amsgrad: bool = False,
 ) -> Optimiser:
-    """Steps by running means of gradients and of their squares.
+    """Steps from running means of the gradients and of their squares.
 
         m <- b1 m + (1 - b1) g
         v <- b2 v + (1 - b2) g^2                   (amsgrad: the largest v so far divides)
@@ -224,7 +226,7 @@ def adamw(
     weight_decay: float = 1e-2,
     amsgrad: bool = False,
 ) -> Optimiser:
-    """`adam` whose weight decay isn't part of the gradient: first p <- (1 - a weight_decay) p.
+    """`adam` with decoupled weight decay: first p <- (1 - a weight_decay) p.
 
     Loshchilov and Hutter, Decoupled weight decay regularization, 2019.
     """
@@ -265,7 +267,7 @@ def adamax(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
 ) -> Optimiser:
-    """`adam` with the largest gradient, decayed, in place of the mean square.
+    """`adam` with the decayed maximum of the gradients instead of the mean square.
 
         m <- b1 m + (1 - b1) g
         u <- max(b2 u, |g| + eps)
@@ -293,7 +295,7 @@ def lion(
         p <- (1 - a weight_decay) p - a sign(b1 m + (1 - b1) g)
         m <- b2 m + (1 - b2) g
 
-    Chen et al., Symbolic discovery of optimization algorithms, 2023. PyTorch hasn't it.
+    Chen et al., Symbolic discovery of optimization algorithms, 2023. PyTorch has no such optimiser.
     """
     b1, b2 = _betas("lion", betas)
     _at_least(0, weight_decay=weight_decay)

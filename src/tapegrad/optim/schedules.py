@@ -1,9 +1,9 @@
-"""Learning rates that change: functions of the number of updates so far, which is 0 at the first.
+"""Schedules of learning rates: functions of the number of updates so far, 0 at the first update.
 
     adam(rate=cosine(1e-3, steps=10_000))
 
-Any function of an integer is a schedule. Those here are arithmetic alone, so that one compiled
-update serves all numbers.
+Any function of an integer is a schedule. The functions here are pure arithmetic, so that one
+compiled update serves all numbers.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ def constant(rate: float) -> Schedule:
 
 
 def exponential(rate: float, factor: float, steps: int = 1, staircase: bool = False) -> Schedule:
-    """rate factor^(n / steps); by whole numbers n // steps for a staircase."""
+    """rate factor^(n / steps); with a staircase, rate factor^(n // steps)."""
     _counts(steps=steps)
     return lambda n: rate * factor ** (np.floor(n / steps) if staircase else n / steps)
 
 
 def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> Schedule:
-    """rates[k], where k of the boundaries are at most n: the first rate before all of them.
+    """rates[k], where k is the number of boundaries <= n.
 
     Raises
     ------
-    ArgumentError : boundaries don't grow, or there isn't one rate more than boundaries.
+    ArgumentError : boundaries don't increase, or the number of rates isn't theirs plus one.
     """
     if len(rates) != len(boundaries) + 1 or any(a >= b for a, b in pairwise(boundaries)):
         raise ArgumentError(
-            f"piecewise: {len(boundaries)} boundaries, which must grow, are between "
+            f"piecewise: {len(boundaries)} boundaries, which must increase, need "
             f"{len(boundaries) + 1} rates, and there are {len(rates)}"
         )
 
@@ -58,15 +58,15 @@ def polynomial(rate: float, final: float, steps: int, power: float = 1.0) -> Sch
 
 
 def linear(rate: float, final: float, steps: int) -> Schedule:
-    """From rate to final along a straight line, and final after `steps` updates."""
+    """A straight line from rate to final, and final after `steps` updates."""
     return polynomial(rate, final, steps)
 
 
 def cosine(rate: float, steps: int, final: float = 0.0, restarts: bool = False) -> Schedule:
-    """final + (rate - final) (1 + cos(pi n / steps)) / 2, and final after `steps` updates; with
-    restarts, rate again after each `steps` updates.
+    """final + (rate - final) (1 + cos(pi n / steps)) / 2, and final after `steps` updates.
 
-    Loshchilov and Hutter, SGDR: stochastic gradient descent with warm restarts, 2017.
+    With restarts, the curve repeats after each `steps` updates. Loshchilov and Hutter, SGDR:
+    stochastic gradient descent with warm restarts, 2017.
     """
     _counts(steps=steps)
 
@@ -78,7 +78,7 @@ def cosine(rate: float, steps: int, final: float = 0.0, restarts: bool = False) 
 
 
 def warmup(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedule:
-    """First `steps` updates along a straight line from start to the schedule's first rate, then the
+    """A straight line from start to the schedule's first rate in `steps` updates, then the
     schedule from its beginning."""
     _counts(steps=steps)
 
@@ -93,11 +93,12 @@ def warmup(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedu
 def one_cycle(
     rate: float, steps: int, rising: float = 0.3, start: float = 0.04, final: float = 4e-6
 ) -> Schedule:
-    """Up to `rate` and down again, along cosines: from start times rate in a share `rising` of the
-    updates, then down to final times rate at the last.
+    """A rise to `rate` and a fall, both along cosines.
 
-    Smith and Topin, Super-convergence: very fast training of neural networks using large learning
-    rates, 2018. The defaults are those of `torch.optim.lr_scheduler.OneCycleLR`.
+    The first share `rising` of the updates leads from start * rate to rate, the rest down to
+    final * rate at the last update. Smith and Topin, Super-convergence: very fast training of
+    neural networks using large learning rates, 2018. The defaults are those of
+    `torch.optim.lr_scheduler.OneCycleLR`.
     """
     _counts(steps=steps)
     top = rising * steps - 1
@@ -117,7 +118,7 @@ def one_cycle(
 
 
 def inverse_sqrt(rate: float, steps: int) -> Schedule:
-    """Up to `rate` along a straight line in the first `steps` updates, then like 1 / sqrt(n):
+    """A straight rise to `rate` in the first `steps` updates, then a fall like 1 / sqrt(n):
 
         rate min((n + 1) / steps, sqrt(steps / (n + 1)))
 

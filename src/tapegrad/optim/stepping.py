@@ -1,5 +1,4 @@
-"""Gradient and update as one: a training step that is one compiled call, and steps by a function of
-one's own."""
+"""Gradient and update in one: a training step as one compiled call, and steps by any function."""
 
 from __future__ import annotations
 
@@ -27,25 +26,26 @@ def training_step(
     inplace: bool = False,
     compile: Compile = None,
 ) -> Step:
-    """One step of training, compiled as one function.
+    """A function that takes one step of training, compiled as a whole.
 
         step = training_step(loss, adam())
         value, params, state = step(params, state, x, y)
 
-    is `value, grads = value_and_grad(loss)(params, x, y)`, then
+    The call equals `value, grads = value_and_grad(loss)(params, x, y)`, then
     `params, state = optimiser.update(grads, state, params)`.
 
     Parameters
     ----------
-    loss : of the parameters and a batch, a number; with `has_aux`, `(number, more)`.
+    loss : a function of the parameters and a batch that returns a number; with `has_aux`,
+        `(number, more)`.
     inplace : write the new parameters and the new state into the arrays of the old ones.
-    compile : "auto", "always" or "never", as in `grad`. By "auto" the first steps are played while
-        machine code is made, and may round otherwise.
+    compile : "auto", "always" or "never", as in `grad`. With "auto" the first steps are played
+        while machine code is made, and may round differently.
 
     Returns
     -------
-    `step(params, state, *batch, **options)`, whose result is `(value, params, state)`. The value is
-    what `loss` returned, before the step.
+    `step(params, state, *batch, **options)`, which returns `(value, params, state)`. The value is
+    the loss before the step.
     """
     both = value_and_grad(loss, has_aux=has_aux)
 
@@ -78,15 +78,15 @@ def update(
     Parameters
     ----------
     params : a tree of arrays.
-    grads : a tree like it. Where it has None the array stays.
-    function : of an array and its gradient; it returns an array of that shape.
-    ignore : paths of arrays, or of parts of the tree, that stay: tuples of keys, positions and
-        names, or one of these alone where it is the first.
+    grads : a tree like it. An array with the gradient None stays unchanged.
+    function : a function of an array and its gradient; it returns an array of the same shape.
+    ignore : paths of arrays or subtrees that stay unchanged: tuples of keys, positions and names,
+        or a single one of these for a path of length one.
 
     Raises
     ------
-    ArgumentError : a leaf with a gradient isn't an array, and can't be written into; a path leads
-        to no leaf; or the trees differ.
+    ArgumentError : a leaf with a gradient isn't an array; a path leads to no leaf; or the trees
+        differ.
     """
     paths, leaves, structure = tree_flatten(params, paths=True)
     left = [path if isinstance(path, tuple) else (path,) for path in ignore]
@@ -106,5 +106,5 @@ def update(
 
 
 def _is_below(place: Path, path: Path) -> bool:
-    """Whether a leaf belongs to the part of a tree to which a path leads."""
+    """Whether a leaf lies in the subtree at a path."""
     return place[: len(path)] == path

@@ -6,9 +6,9 @@
     loss = AutoCriterion(g)(model(x), y)
     loss.backward()
 
-Tensors and arrays share their memory on the way in and out. The derivative of a function is
-tapegrad's, that of a module PyTorch's; `tapegrad.nn.functionalize` makes the function of a module.
-This module needs PyTorch, and tapegrad doesn't.
+Tensors and arrays share memory on the way in and out. tapegrad differentiates the functions, and
+PyTorch the modules; `tapegrad.nn.functionalize` makes the function of a module. This module needs
+PyTorch; tapegrad doesn't.
 """
 
 from __future__ import annotations

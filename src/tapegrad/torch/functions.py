@@ -17,7 +17,7 @@ from tapegrad.tracing.tracers.tracer import Tracer
 
 
 def functional(module: Any, state: Any) -> Any:
-    """What `tapegrad.nn.functionalize` makes of a module."""
+    """`tapegrad.nn.functionalize` of a PyTorch module."""
     label = type(module).__name__
     params = {name: _copied(p) for name, p in module.named_parameters() if p.requires_grad}
     buffers = {name: _copied(b) for name, b in module.named_buffers()}
@@ -57,8 +57,10 @@ def _copied(x: Tensor) -> Any:
 
 
 def _opaque(label: str, run: Callable[..., Any], draws: bool) -> type[Function]:
-    """A function of tensors as one of arrays, which PyTorch differentiates. It is run once more for
-    a derivative, where it draws the same numbers, if it draws."""
+    """A function of tensors as a function of arrays that PyTorch differentiates.
+
+    A derivative runs it once more; if it draws, the second run draws the same numbers.
+    """
     again = _with_draws_of(run) if draws else run
 
     class Opaque(Function):
@@ -89,12 +91,12 @@ def _opaque(label: str, run: Callable[..., Any], draws: bool) -> type[Function]:
 
 
 def _with_draws_of(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a state of PyTorch's generator as a further argument."""
+    """The function with a state of PyTorch's generator as an additional last argument."""
 
     def seeded(*tensors: Tensor) -> Any:
         *own, state = tensors
         with torch.random.fork_rng(devices=[]):
-            with contextlib.suppress(RuntimeError):  # ones, where only types are wanted
+            with contextlib.suppress(RuntimeError):  # the state is all ones if only types matter
                 torch.set_rng_state(state)
             return run(*own)
 
@@ -102,7 +104,8 @@ def _with_draws_of(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pulled(run: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """The cotangents of the real ones of the first `count` arguments, for those of the result."""
+    """The pullback: cotangents of the result --> cotangents of the real ones among the first
+    `count` arguments."""
 
     def pulled(*tensors: Tensor) -> Any:
         once_more = torch.is_grad_enabled()
@@ -117,7 +120,8 @@ def _pulled(run: Callable[..., Any], count: int) -> Callable[..., Any]:
 
 
 def _pushed(run: Callable[..., Any], count: int, moved: list[int]) -> Callable[..., Any]:
-    """The tangent of the result, for those of some arguments: the transpose of the transpose."""
+    """The pushforward: tangents of some arguments --> tangent of the result, as the transpose of
+    the transpose."""
 
     def pushed(*tensors: Tensor) -> Any:
         once_more = torch.is_grad_enabled()
@@ -134,14 +138,14 @@ def _pushed(run: Callable[..., Any], count: int, moved: list[int]) -> Callable[.
 
 
 def _with_derivatives(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """These tensors, so that PyTorch notes what is done with them."""
+    """These tensors, with operations on them recorded by PyTorch."""
     return [
         x.detach().requires_grad_() if is_real(x) and not x.requires_grad else x for x in tensors
     ]
 
 
 def _gradients(outs: Any, xs: Any, cts: Any, once_more: bool) -> list[Tensor]:
-    """PyTorch's gradients, of 0 where nothing depends on `xs`."""
+    """PyTorch's gradients; 0 for those that nothing depends on."""
     known = [(out, ct) for out, ct in zip(outs, cts, strict=True) if out.requires_grad]
     if not known:
         return [torch.zeros_like(x) for x in xs]

@@ -29,25 +29,25 @@ class AutoModule(torch.nn.Module):
         layer(torch.ones(5, 3)).sum().backward()
         layer.W.grad
 
-    `layer(*inputs)` is `f(*params, *inputs)`, of tensors and nested structures of them. It is
-    traced and compiled as `tapegrad.vjp(f, ...)` is, and PyTorch gets the derivatives from there,
-    of any order. What asks for no gradient costs nothing, and without any `f` runs as
-    `tapegrad.jit(f)` does. Without parameters it is a function of tensors.
+    `layer(*inputs)` is `f(*params, *inputs)`, for tensors and nested structures of them. It is
+    traced and compiled like `tapegrad.vjp(f, ...)`, which gives PyTorch the derivatives, of any
+    order. Inputs that need no gradient cost nothing; if none does, `f` runs like `tapegrad.jit(f)`.
+    Without parameters the module is a function of tensors.
 
-    Parameters are named by their paths, `layers.0.W` in `{"layers": [{"W": W}]}`, those that are
-    passed by themselves as the function names them. Arrays of integers become buffers; what is no
-    array stays as it is. The arrays are copied.
+    Parameters are named by their paths, `layers.0.W` in `{"layers": [{"W": W}]}`; parameters passed
+    as separate arguments have the names of the function's arguments. Arrays of integers become
+    buffers; leaves that aren't arrays stay unchanged. The arrays are copied.
 
     Parameters
     ----------
-    f : a function written with NumPy. Where the module is to be pickled, one that a file defines.
-    params : its first arguments: arrays, and nested structures of them.
+    f : a function written with NumPy. To pickle the module, define the function in a file.
+    params : the function's first arguments: arrays, and nested structures of them.
     compile : "auto", "always" or "never", as in `grad`.
 
     Raises
     ------
-    ArgumentError : `f` isn't a function, or a name can't be that of a parameter; later, that a
-        tensor isn't in the memory of the CPU.
+    ArgumentError : `f` isn't a function, or a name isn't valid for a parameter; in a call: a tensor
+        isn't in CPU memory.
     """
 
     def __init__(self, f: Callable[..., Any], *params: Any, compile: str = "auto") -> None:
@@ -62,8 +62,10 @@ class AutoModule(torch.nn.Module):
         ]
 
     def _own(self, name: str, leaf: Any) -> Any:
-        """Keep a leaf of the parameters under a name; it is returned where it is a constant, else
-        the module that has it, with its name there."""
+        """Register a leaf of the parameters under a name.
+
+        Returns the leaf if it is a constant, otherwise the module that owns it and its name there.
+        """
         if not isinstance(leaf, (np.ndarray, np.generic, float, complex, torch.Tensor)):
             return leaf
         value = leaf if isinstance(leaf, torch.Tensor) else as_tensor(np.array(leaf))
@@ -96,39 +98,41 @@ class AutoModule(torch.nn.Module):
 
 
 class AutoCriterion(AutoModule):
-    """A function of a result and a target, as one of PyTorch's losses.
+    """A function of an output and a target, as a PyTorch loss.
 
         criterion = AutoCriterion(lambda out, target: np.mean(np.abs(out - target) ** 1.5))
         criterion(model(x), y).backward()
 
     Parameters
     ----------
-    f : a function written with NumPy, of two arguments, whose value is a number.
+    f : a function of two arguments, written with NumPy, that returns a number.
     compile : "auto", "always" or "never", as in `grad`.
 
     Raises
     ------
-    ArgumentError : `f` isn't a function; later, its value isn't a number.
+    ArgumentError : `f` isn't a function; in a call: its value isn't a number.
     """
 
     def __init__(self, f: Callable[..., Any], *, compile: str = "auto") -> None:
         super().__init__(f, compile=compile)
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of a result for a target."""
+        """The loss of an output for a target."""
         loss = super().forward(input, target)
         if not isinstance(loss, torch.Tensor) or loss.ndim:
             what = f"{tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r}"
             raise ArgumentError(
-                f"AutoCriterion needs a function whose value is a number, and that of "
+                f"AutoCriterion needs a function whose value is a number, and the value of "
                 f"{describe(self._bridge.f)} is {what}. Use np.sum or np.mean"
             )
         return loss
 
 
 def _names(f: Callable[..., Any], params: Sequence[Any]) -> list[str]:
-    """A name for each leaf of the parameters: its path, after the name of its argument where that
-    is an array or one of several."""
+    """A name for each leaf of the parameters: its path.
+
+    The argument's name comes first if the argument is an array or one of several.
+    """
     try:
         known = [p.name for p in inspect.signature(f).parameters.values() if p.kind < p.VAR_KEYWORD]
     except (TypeError, ValueError):
@@ -143,7 +147,8 @@ def _names(f: Callable[..., Any], params: Sequence[Any]) -> list[str]:
 
 
 class _Place:
-    """Where a parameter is: PyTorch puts others there, as when it changes their dtype."""
+    """The place of a parameter, read at each call: PyTorch replaces parameters, for example when
+    their dtype changes."""
 
     def __init__(self, owner: torch.nn.Module, name: str) -> None:
         self.owner, self.name = owner, name
@@ -154,14 +159,14 @@ class _Place:
 
 
 class _Bridge:
-    """A function of arrays as one of tensors, whose first arguments have a known structure."""
+    """A function of arrays as a function of tensors; the first arguments have a known structure."""
 
     def __init__(self, f: Callable[..., Any], structure: Any, compile: str) -> None:
         self.f, self.structure, self.compile = f, structure, compile
         self.flat: dict[Any, _Flat] = {}  # by the structure of inputs, or the number of tensors
 
     def __deepcopy__(self, memo: Any) -> _Bridge:
-        return self  # what it has traced serves all copies
+        return self  # its traces serve all copies
 
     def __reduce__(self) -> Any:
         tree = trees.unflatten(self.structure, [0.0] * self.structure.num_leaves)
@@ -181,7 +186,7 @@ class _Bridge:
         return flat(own + leaves)
 
     def _of_leaves(self, rest: Any) -> Callable[..., Any]:
-        """The function of the leaves of its arguments."""
+        """The function of the leaves of the arguments."""
         f, structure = self.f, self.structure
 
         def of_leaves(*leaves: Any) -> Any:
@@ -198,12 +203,12 @@ def _bridge_like(f: Callable[..., Any], params: Any, compile: str) -> _Bridge:
 
 
 class _Flat:
-    """A function of leaves, on tensors."""
+    """A function of leaves, called with tensors."""
 
     def __init__(self, f: Callable[..., Any], compile: str) -> None:
         self.f, self.compile = f, compile
         self.plain: Any = jit(f, compile=cast(Any, compile))
-        self.pulling: dict[Any, Any] = {}  # `vjp` with respect to some leaves
+        self.pulling: dict[Any, Any] = {}  # numbers of leaves --> `vjp` with respect to them
         self.derived: dict[Any, _Flat] = {}
 
     def __call__(self, leaves: list[Any]) -> Any:
@@ -215,7 +220,7 @@ class _Flat:
         return made.rebuilt(tensors)
 
     def pull(self, arrays: Sequence[Any], numbers: tuple[int, ...]) -> Any:
-        """The value, and its pullback to the leaves of these numbers."""
+        """The value, and its pullback to the leaves with these numbers."""
         pulling = self.pulling.get(numbers)
         if pulling is None:
             vjp = load(LINEAR_MAPS).Pulling(checked_mode(self.compile), numbers=numbers)
@@ -224,7 +229,7 @@ class _Flat:
 
     def gradients(self, made: _Made, count: int, numbers: tuple[int, ...]) -> _Flat:
         """The cotangents of these leaves, as a function of all leaves and of the value's
-        cotangents: PyTorch differentiates it once more."""
+        cotangents, for second derivatives by PyTorch."""
 
         def gradients(*leaves: Any) -> Any:
             pullback = self.pull(leaves[:count], numbers)[1]
@@ -239,18 +244,18 @@ class _Flat:
 
 
 class _Made:
-    """What one call has made, but for the tensors: the structure, and the other leaves."""
+    """The result of one call without its tensors: the structure, and the other leaves."""
 
-    structure: Any = None  # a single tensor has none
+    structure: Any = None  # None for a single tensor
     others: Sequence[Any] = ()
     are_tensors: Sequence[bool] = ()
-    real: Sequence[bool] = (True,)  # which leaves have a cotangent
+    real: Sequence[bool] = (True,)  # whether each leaf has a cotangent
 
     def __init__(self, flat: _Flat) -> None:
         self.flat = flat
 
     def apart(self, value: Any) -> Any:
-        """The tensors of a value: one by itself, or a tuple."""
+        """The tensors of a value: a single one, or a tuple."""
         if isinstance(value, (np.ndarray, np.generic)):
             if value.dtype.kind not in "fc":
                 self.real = (False,)
@@ -268,7 +273,7 @@ class _Made:
         return tensors if self.structure is None else self.whole(tensors, self.are_tensors)
 
     def whole(self, parts: Sequence[Any], places: Sequence[bool]) -> Any:
-        """The value's structure with these parts in some of its places."""
+        """The value's structure with these parts at the marked places."""
         if self.structure is None:
             return parts[0]
         left = iter(parts)
@@ -277,7 +282,7 @@ class _Made:
 
 
 class _Call(torch.autograd.Function):
-    """One call with a derivative, as PyTorch knows it."""
+    """One differentiable call, as a function of PyTorch's autograd."""
 
     @staticmethod
     def forward(ctx: Any, made: _Made, *leaves: Any) -> Any:
@@ -298,7 +303,7 @@ class _Call(torch.autograd.Function):
         if not all(made.real):
             cts = tuple([ct for ct in cts if is_real(ct)])
         result: list[Any] = [None] * (1 + len(others))
-        if torch.is_grad_enabled():  # what is computed here will be differentiated
+        if torch.is_grad_enabled():  # the gradients will be differentiated
             saved = iter(ctx.saved_tensors)
             leaves = [next(saved) if x is None else x for x in others]
             found = made.flat.gradients(made, len(others), ctx.numbers)([*leaves, *cts])

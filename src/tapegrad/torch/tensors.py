@@ -1,4 +1,4 @@
-"""Tensors and arrays that share their memory."""
+"""Tensors and arrays that share memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def is_real(x: Tensor) -> bool:
 
 
 def conjugate(x: Any) -> Any:
-    """PyTorch's cotangents of complex numbers are the conjugates of tapegrad's."""
+    """The conjugate: PyTorch's cotangents of complex numbers are the conjugates of tapegrad's."""
     return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def as_array(x: Any) -> Any:
-    """A tensor's memory as an array; anything else as it is."""
+    """A tensor's memory as an array; other objects unchanged."""
     if not isinstance(x, torch.Tensor):
         return x
     try:
-        if x.dtype == torch.bfloat16:  # which NumPy's arrays are of where ml_dtypes is
+        if x.dtype == torch.bfloat16:  # a dtype of NumPy's arrays only with ml_dtypes
             return x.detach().view(torch.int16).numpy().view(dtype_called("bfloat16"))
         return x.detach().numpy()
     except (TypeError, RuntimeError) as error:
@@ -46,7 +46,7 @@ def as_tensor(x: Any) -> Tensor:
         x = np.asarray(x)
     flags = x.flags
     if not flags.writeable or (not flags.c_contiguous and min(x.strides) < 0):
-        x = x.copy(order="C")  # PyTorch takes neither
+        x = x.copy(order="C")  # PyTorch accepts no read-only arrays and no negative strides
     if is_half(x.dtype) and x.dtype != np.float16:
         return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(x)

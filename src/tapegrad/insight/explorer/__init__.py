@@ -1,2 +1,2 @@
-"""A derived function as one page: its lines, tape, plan and source side by side, each line linked
-to those of the others; its passes, graph, memory and speed."""
+"""A derived function as one page: its lines, tape, plan and source side by side, with links between
+their lines; its passes, graph, memory and speed."""

@@ -1,7 +1,7 @@
-"""Where the calls of a tape are drawn: forward from above to below, and back up beside that.
+"""The layout of a tape's graph: the forward pass downwards, the reverse pass back up beside it.
 
-Each function of the program has a lane of its own in each half, and so does what isn't in one. What
-the reverse half reads of the forward half comes from about the same height.
+Each function of the program has its own lane in each half, as have the calls without a function. A
+cotangent stands at about the height of the forward values that it reads.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from tapegrad.ir.tape import Call, Literal, Tape, Var
 
-WIDTH, HEIGHT = 168, 26  # of a call
-ACROSS, DOWN, BETWEEN = 14, 26, 70  # room beside a call, below it, and between lanes
-MIN_BESIDE = 4  # calls beside each other, before a level gets another row
+WIDTH, HEIGHT = 168, 26  # size of a call
+ACROSS, DOWN, BETWEEN = 14, 26, 70  # gaps: beside a call, below it, between lanes
+MIN_BESIDE = 4  # calls in a row before a level gets another row
 
 
 class Node(NamedTuple):
-    """A call, or an input: its place, what is written in it, the number of its call."""
+    """A call or an input: its position, its label, the number of the call, its lane."""
 
     x: float
     y: float
@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A function of the program in one half, and the room that it takes."""
+    """A function of the program in one half, and its rectangle."""
 
     name: str
     is_reverse: bool
@@ -46,7 +46,7 @@ class Drawing(NamedTuple):
 
 
 def drawing(tape: Tape) -> Drawing:
-    """That of a tape. Calls that hold tapes are one node."""
+    """The layout of a tape. A call that holds tapes is one node."""
     made: dict[Var, int] = {}
     labels: list[str] = []
     levels: list[int] = []
@@ -90,8 +90,8 @@ def _placed(
     calls: Sequence[int | None],
     edges: Sequence[tuple[int, int]],
 ) -> Drawing:
-    """Lanes beside each other, forward ones first and then those of the reverse half, in the other
-    order; in them, the calls of each level, in rows."""
+    """Lanes side by side: first the forward ones, then the reverse ones in opposite order. In a
+    lane, the calls of each level are laid out in rows."""
     forward = list(dict.fromkeys(x for x in lanes if not x[1]))
     back = [x for x in dict.fromkeys(lanes) if x[1]]
     order = [*forward, *sorted(back, key=lambda x: -_place((x[0], False), forward))]

@@ -1,8 +1,8 @@
-"""Which line of a tape, of its plan and of its source comes from which of the others.
+"""Links between the lines of a tape, of its plan and of its source.
 
-Steps of a plan have the line of the program that they come from. Here that line also has a number,
-the one of a call on the tape, so a step says which call it computes; and the emitter says of each
-line of the source which step it writes.
+A step of a plan has its line of the program. Here that line also carries the number of a call on
+the tape, so that a step identifies the call that it computes. The emitter tells the step of each
+line of the source.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class Numbered(Source):
-    """A line of the program, and the number of a call that comes from it. It is equal to others of
-    that line, so that plans and their sources are what they are without numbers."""
+    """A line of the program with the number of one of its calls. It equals other instances of the
+    line, so that plans and their sources are the same as without numbers."""
 
     __slots__ = ("call",)
     call: int
@@ -41,9 +41,10 @@ class Numbered(Source):
 class Linked:
     """A tape with its plan and its source, as lines.
 
-    `calls` are those of the tape and of tapes that they hold, by number; `steps` has for each step
-    of the plan the numbers of its calls. Lines stand with the number of what they show, None where
-    they show nothing; those of the source with the steps that they compute.
+    calls : the calls of the tape and of its inner tapes, by number.
+    steps : for each step of the plan, the numbers of its calls.
+    tape, plan : the lines, each with the number of its call or step, or None.
+    source : the lines, each with the steps that it computes.
     """
 
     calls: Sequence[Call]
@@ -54,9 +55,9 @@ class Linked:
 
 
 def numbered(tape: Tape) -> tuple[Tape, list[Call]]:
-    """The tape with numbers on its calls' lines, those inside of calls after it; and its calls."""
+    """The tape with numbered lines (inner calls after the tape's own), and all calls."""
     calls: list[Call] = []
-    made: dict[Tape, Tape] = {}  # equal ones print once
+    made: dict[Tape, Tape] = {}  # equal tapes are printed once
 
     def visit(tape: Tape) -> Tape:
         if tape in made:
@@ -119,7 +120,7 @@ def _source(program: Program) -> Iterator[tuple[str, list[Step]]]:
 
 
 def _with_nested(step: Step, writers: dict[Cell, Compute], nested: Collection[Cell]) -> list[Step]:
-    """A step, and those whose values are computed where it reads them."""
+    """A step, and the steps whose values are computed inside it, where it reads them."""
     found, waiting = [], [step]
     while waiting:
         found.append(waiting.pop())
@@ -129,7 +130,7 @@ def _with_nested(step: Step, writers: dict[Cell, Compute], nested: Collection[Ce
 
 
 def _all(steps: Sequence[Step]) -> Iterator[Step]:
-    """All steps, those of rounds too."""
+    """All steps, including the steps of loops' iterations."""
     for step in walk(steps):
         yield step
         if isinstance(step, Recurrence):

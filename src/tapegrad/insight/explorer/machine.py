@@ -1,4 +1,4 @@
-"""Machine code as text, by Capstone: what the processor runs of each kernel."""
+"""Machine code of the kernels as text, by Capstone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 from tapegrad.insight.explorer.numbers import table
 
-MAX_LINES = 4_000  # lines of one kernel
+MAX_LINES = 4_000  # limit of one kernel's lines
 TABLE = {"x86_64": ("X86", "64"), "amd64": ("X86", "64"), "aarch64": ("ARM64", "ARM")}
 
 
 class Listing(NamedTuple):
-    """The instructions of a kernel, each a line with the number of the source's that it comes from,
-    0 where that isn't known; how many more there are; and whether other ones answer."""
+    """The instructions of a kernel.
+
+    Each is a line with the number of its line in the source, 0 if unknown. `further` counts the
+    omitted lines; `is_another` says that this code differs from the code that serves calls.
+    """
 
     name: str
     nbytes: int
@@ -25,8 +28,11 @@ class Listing(NamedTuple):
 
 
 def listings(kernels: Mapping[str, bytes], lined: Mapping[str, bytes]) -> list[Listing]:
-    """Those of object files. Some of these were `lined`, compiled once more with the numbers of
-    their sources' lines. Raises ImportError where Capstone isn't installed."""
+    """The listings of object files.
+
+    `lined` has some of them compiled once more, with line numbers of their sources. Raises
+    ImportError if Capstone isn't installed.
+    """
     processor = _processor()
     return (
         []
@@ -67,7 +73,7 @@ def _listing(processor: Any, name: str, code: bytes, lined: bytes) -> Listing:
 
 
 def _sections(code: bytes) -> Iterator[bytes]:
-    """What is run of an object file."""
+    """The executable sections of an object file."""
     from llvmlite import binding
 
     for section in binding.ObjectFileRef.from_data(code).sections():

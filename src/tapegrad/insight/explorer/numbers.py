@@ -1,5 +1,5 @@
-"""From which lines of a source an object file's instructions come: its table of lines, as DWARF has
-it (section 6.2 of version 4): a program whose steps add to an address and to a line.
+"""The source lines of an object file's instructions, read from its DWARF line table (section 6.2 of
+version 4): a program whose steps increment an address and a line.
 
 address 0x30, line 7;  +14, +1;  +6, +1     -->     [(0x30, 7), (0x3e, 8), (0x44, 9)]
 """
@@ -10,22 +10,22 @@ import struct
 from typing import NamedTuple
 
 NAMES = (b".debug_line", b"__debug_line")  # in ELF, and in Mach-O
-ADDED = b".rela.debug_line"  # in ELF what is added to the addresses in it
-COPY, ADVANCE, ADVANCE_LINE, FAR, FIXED = 1, 2, 3, 8, 9  # steps
-END, BEGIN = 1, 2  # further ones: of a sequence of instructions
-VERSIONS = 2, 3, 4  # the same but for one field
+ADDED = b".rela.debug_line"  # in ELF, relocations of the addresses in the table
+COPY, ADVANCE, ADVANCE_LINE, FAR, FIXED = 1, 2, 3, 8, 9  # standard opcodes
+END, BEGIN = 1, 2  # extended opcodes: end a sequence, set the address
+VERSIONS = 2, 3, 4  # equal except for one field
 
 
 class Row(NamedTuple):
-    """From an address on: the line."""
+    """The line of the instructions from an address on."""
 
     address: int
     line: int
 
 
 def table(code: bytes) -> list[Row]:
-    """The rows of a file with one section of instructions, by address; none where it has no such
-    table, or one of another version. Line 0 is none."""
+    """The rows of a file with one section of instructions, by address. Empty without a line table,
+    or for an unknown version. Line 0 means no line."""
     from llvmlite import binding
 
     found, added = b"", b""
@@ -39,7 +39,7 @@ def table(code: bytes) -> list[Row]:
 
 
 class _Reader:
-    """Numbers, one after the other."""
+    """A reader of consecutive numbers."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -50,7 +50,7 @@ class _Reader:
         return found
 
     def whole(self, signed: bool = False) -> int:
-        """A number in groups of seven bits, the lowest first."""
+        """A LEB128 number: groups of seven bits, the lowest first."""
         found = shift = 0
         while True:
             byte = self.take("B")
@@ -61,15 +61,15 @@ class _Reader:
 
 
 def _read(data: bytes, starts: dict[int, int]) -> list[Row]:
-    """The rows of a table. `starts` has what is added to addresses at some places of it."""
+    """The rows of a line table. `starts` has the relocations of its addresses, by offset."""
     reader = _Reader(data)
     end = reader.take("I") + reader.at
     version = reader.take("H")
     if version not in VERSIONS:
         return []
     program = reader.take("I") + reader.at
-    least = reader.take("B")  # bytes of an instruction
-    reader.at += 2 if version >= 4 else 1  # operations of one, and whether rows begin a statement
+    least = reader.take("B")  # bytes of the shortest instruction
+    reader.at += 2 if version >= 4 else 1  # skip operations for each instruction, and is_stmt
     base, width, first = reader.take("b"), reader.take("B"), reader.take("B")
     operands = [reader.take("B") for _ in range(first - 1)]
     reader.at = program
@@ -77,7 +77,7 @@ def _read(data: bytes, starts: dict[int, int]) -> list[Row]:
     address, line = 0, 1
     while reader.at < end:
         code = reader.take("B")
-        if code >= first:  # both at once
+        if code >= first:  # a special opcode: both increments at once
             address += (code - first) // width * least
             line += base + (code - first) % width
             rows.append(Row(address, line))

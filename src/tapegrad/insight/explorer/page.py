@@ -1,4 +1,4 @@
-"""The page: one HTML file with all that it shows, which needs no server and no network."""
+"""The page: one self-contained HTML file, which needs no server and no network."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 
 NEEDED = "tapegrad's explorer needs {}. Install it with: pip install 'tapegrad[explore]'"
 SCRIPTS = "lists.js", "graph.js", "charts.js", "page.js"  # in this order
-LETTERS = 100_000  # of source that is compiled once more: some seconds
-BUFFERS = 40  # which are listed, the largest ones
+LETTERS = 100_000  # limit of the source that is compiled once more, in some seconds
+BUFFERS = 40  # number of listed buffers, the largest ones
 FRAME = "width:100%;height:820px;border:1px solid #8884;border-radius:8px"
 
 
 class Exploration:
-    """What `explore` returns: a page that shows what a derived function does.
+    """The result of `explore`: a page about a derived function.
 
-    `save("page.html")` writes it, `html` is its text, and in notebooks it is shown. `to_dict()` has
-    what it shows.
+    `save("page.html")` writes it, `html` is its text, and notebooks show it. `to_dict()` has the
+    page's data.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
 
     def to_dict(self) -> dict[str, Any]:
-        """What the page shows, as it is in the page."""
+        """The data of the page."""
         return self._data
 
     @property
     def html(self) -> str:
-        """The page, in one file."""
+        """The page as one HTML file."""
         return _rendered(self._data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, which any browser opens."""
+        """Write the page to a file, for any browser."""
         text = self.html
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -70,7 +70,7 @@ class Exploration:
 
 
 def check_installed() -> None:
-    """Raise ImportError, with what to do, where a library is missing that pages take."""
+    """Raise an ImportError with the remedy if a library that pages need is missing."""
     try:
         import jinja2  # noqa: F401
         import pygments  # noqa: F401
@@ -86,9 +86,12 @@ def explored(
     kernels: Mapping[str, bytes],
     with_lines: Callable[[Program, Collection[str]], Mapping[str, bytes]],
 ) -> Exploration:
-    """The page of calls that a tape answers. `lowered` makes a settled tape for such a call, whose
-    passes are shown; `kernels` is the machine code, as far as there is some, and `with_lines` makes
-    that of some kernels once more, with the numbers of their sources' lines."""
+    """The page of calls that a tape serves.
+
+    `lowered` makes a settled tape for such a call, to show its passes. `kernels` is the machine
+    code compiled so far. `with_lines` compiles some kernels once more, with line numbers of the
+    source.
+    """
     best, calls = numbered(replace(at_its_best(tape), outside=tape.outside))
     try:
         made = schedule(best)
@@ -130,14 +133,14 @@ def _number(found: int | None) -> int:
 
 
 def _sources(found: Linked, stages: Sequence[Stage]) -> list[Source]:
-    """The lines of the program on the tape and on those before, as they come."""
+    """The lines of the program on the tape and on the tape before its first pass, in order."""
     calls = [*found.calls, *[call for stage in stages[:1] for call in stage.before.calls]]
     return [call.src for call in calls if call.src is not None]
 
 
 def _program(lines: Sequence[Shown], profile: Profile) -> list[Any]:
-    """Each line with its seconds, those in reverse, whether that is estimated, and its bytes of the
-    memory at the peak."""
+    """Each line with its seconds, its seconds in reverse mode, whether they are estimates, and its
+    bytes of the memory at the peak."""
     taken = {x.line: x for x in profile.lines}
     rows: list[Any] = []
     for x in lines:
@@ -151,7 +154,7 @@ def _program(lines: Sequence[Shown], profile: Profile) -> list[Any]:
 
 
 def _stages(stages: Sequence[Stage], at: Callable[[Source | None], int]) -> dict[str, Any]:
-    """The passes, with the lines of their tapes by number: most are those of other tapes, too."""
+    """The passes. Lines of tapes are stored once and referred to by number: tapes share most."""
     numbers: dict[tuple[str, int], int] = {}
     found = []
     for name, before, after in stages:
@@ -196,7 +199,7 @@ def _machine(
 
 
 def _short(made: Program, kernels: Mapping[str, bytes]) -> set[str]:
-    """The kernels that are compiled once more: the shortest ones, as long as that takes seconds."""
+    """The kernels to compile once more: the shortest ones, within a limit of some seconds."""
     found, letters = set(), 0
     for kernel in sorted(made.kernels, key=lambda x: len(x.text)):
         letters += len(kernel.text)
@@ -217,7 +220,7 @@ def _memory(tape: Tape, profile: Profile) -> dict[str, Any]:
 
 
 def _speed(profile: Profile) -> dict[str, Any]:
-    """The parts of a call, and what the machine does at most."""
+    """The parts of a call, and the limits of the machine."""
     parts = [x._asdict() | {"flops": _known(x.flops)} for x in profile.parts]
     return {
         "seconds": profile.seconds,

@@ -1,4 +1,4 @@
-"""A tape before and after each pass, and which of its lines a pass has changed."""
+"""A tape before and after each pass, and the lines that a pass has changed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tapegrad.ir.text import shown_lines
 from tapegrad.pipeline import shown
 
 T = TypeVar("T")
-BETWEEN = "other work"  # of what makes a tape and is no pass
+BETWEEN = "other work"  # name of the changes to a tape between passes
 
 
 class Stage(NamedTuple):
-    """A pass by its name: the tape before it, and after it."""
+    """A pass: its name, the tape before it, and the tape after it."""
 
     name: str
     before: Tape
@@ -25,7 +25,7 @@ class Stage(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of a tape, with the program's; and whether a pass has made it or will remove it."""
+    """A line of a tape, with the line of the program; and whether a pass made or removes it."""
 
     text: str
     src: Source | None
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def seen(make: Callable[[], T]) -> tuple[T, list[Stage]]:
-    """What a function makes, and the passes over tapes on the way."""
+    """The result of a function, and the passes over tapes that it ran."""
     stages: list[Stage] = []
 
     def show(name: str, before: Tape, after: Tape) -> None:
@@ -49,8 +49,8 @@ def seen(make: Callable[[], T]) -> tuple[T, list[Stage]]:
 
 
 def compared(before: Tape, after: Tape) -> tuple[list[Row], list[Row]]:
-    """The lines of two tapes. One is changed if the other tape has no call that does the same at
-    the same line of the program, of operands of the same types."""
+    """The lines of two tapes. A line is changed if the other tape has no equal call from the same
+    line of the program, on operands of the same types."""
     lines = [
         [(text, call, _key(text, call)) for text, call in shown_lines(x)] for x in (before, after)
     ]
@@ -68,7 +68,7 @@ def compared(before: Tape, after: Tape) -> tuple[list[Row], list[Row]]:
 def _key(text: str, call: Call | None) -> Hashable:
     if call is None:
         if not text.startswith(("  inp", "  cap", "  guard")):
-            return ""  # the head has a name, and the results numbers
+            return ""  # the header has a name, and the results have numbers
         return re.sub(r"%\d+|\s+#.*", "", text)
     operands = [x if isinstance(x, Literal) else x.aval for x in call.operands]
     return call.primitive, *operands, call.src, call.is_cotangent

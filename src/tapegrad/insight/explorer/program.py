@@ -1,4 +1,4 @@
-"""The user's program as the page shows it: the functions that have lines on a tape, coloured."""
+"""The user's program on the page: the functions with lines on a tape, highlighted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from tapegrad.core.values import Source
 
-WHOLE = 300  # lines of a file that is shown as it is
-MAX_LINES = 4_000  # lines of all files
+WHOLE = 300  # up to so many lines, a file is shown whole
+MAX_LINES = 4_000  # limit of the lines of all files
 
 
 class Shown(NamedTuple):
-    """A line of a file: its number, 0 where lines are left out; and its text as HTML."""
+    """A line of a file: its number (0 for omitted lines), and its text as HTML."""
 
     file: str
     number: int
@@ -23,7 +23,7 @@ class Shown(NamedTuple):
 
 
 def program(sources: Iterable[Source]) -> list[Shown]:
-    """The lines of the functions around these, by file."""
+    """The lines of the functions around these sources, by file."""
     lines: dict[str, set[int]] = {}
     for src in sources:
         lines.setdefault(src.file, set()).add(src.line)
@@ -42,12 +42,12 @@ def program(sources: Iterable[Source]) -> list[Shown]:
 
 
 def _around(file: str, wanted: set[int], count: int) -> set[int]:
-    """The numbers of the lines to show of a file: all of a short one."""
+    """The numbers of the lines of a file to show: all lines of a short file."""
     if 0 < count <= WHOLE:
         return {*range(1, count + 1)}
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):  # of a notebook's magic, say
+    except (SyntaxError, ValueError):  # for example a notebook's magic
         return {near for line in wanted for near in range(max(1, line - 3), line + 4)}
     parts = [(node.lineno, node.end_lineno or node.lineno) for node in tree.body]
     around = [(a, b) for a, b in parts if any(a <= line <= b for line in wanted)]
@@ -55,7 +55,7 @@ def _around(file: str, wanted: set[int], count: int) -> set[int]:
 
 
 def _coloured(text: str) -> list[str]:
-    """The lines of Python as HTML."""
+    """The lines of Python source as highlighted HTML."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
@@ -69,7 +69,7 @@ def _coloured(text: str) -> list[str]:
 
 
 def colours(dark: bool) -> str:
-    """The style sheet of these."""
+    """The style sheet of the highlighting."""
     from pygments.formatters import HtmlFormatter
 
     style = "github-dark" if dark else "friendly"

@@ -1,4 +1,4 @@
-"""Models: what their parameters are, and functions of them.
+"""Models: descriptions of parameters, and functions of the parameters.
 
 from tapegrad.nn import models
 

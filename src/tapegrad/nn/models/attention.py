@@ -1,4 +1,4 @@
-"""Networks that attend: transformers, and soft attention to some choices."""
+"""Networks with attention: transformers, and soft attention to some choices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def transformer_block(
     causal: bool = False,
     pre_norm: bool = True,
 ) -> Model:
-    """Attention of sequences to themselves, and two linear layers, each added to what came in.
+    """Self-attention of a sequence, then two linear layers, each with a residual connection.
 
         x = x + attend(norm1(x));  x = x + linear2(activation(linear1(norm2(x))))
 
@@ -37,29 +37,29 @@ def transformer_block(
 
         x = norm1(x + attend(x));  x = norm2(x + linear2(activation(linear1(x))))
 
-    `model(params, x)`, or `model(params, x, mask)` with a mask of
-    `nn.scaled_dot_product_attention`, of x (..., length, features).
+    Call it by `model(params, x)` or `model(params, x, mask)`, for x (..., length, features) and a
+    mask of `nn.scaled_dot_product_attention`.
 
     Parameters
     ----------
-    features : of an entry.
-    heads : how many parts of the features attend on their own.
-    feed_forward : how many features there are between the linear layers; 4 * features unless it is
-        said.
+    features : the number of features of an entry.
+    heads : the number of heads.
+    feed_forward : the number of features between the linear layers; 4 * features by default.
     activation : the name of a function of `tapegrad.nn`, or "tanh", or any function of an array.
-    dropout : of weights of attention, of what is added, and between the linear layers.
-    causal : whether an entry sees only those up to itself.
+    dropout : the probability of dropout of attention weights, of the terms added to x, and between
+        the linear layers.
+    causal : whether an entry sees only entries up to itself.
     pre_norm : see above.
 
     Returns
     -------
-    A `Model`. Parameters have the names of `torch.nn.TransformerEncoderLayer`, and start as there:
-    `in_proj_weight` uniform up to sqrt(1.5 / features) either way, its bias and that of `out_proj`
-    with 0, the others as in `linear` and `layer_norm`.
+    A `Model`. Parameters have the names and the initial values of
+    `torch.nn.TransformerEncoderLayer`: `in_proj_weight` uniform in +-sqrt(1.5 / features), its bias
+    and the bias of `out_proj` 0, the others as in `linear` and `layer_norm`.
 
     Raises
     ------
-    ValueError : the heads don't divide the features, or there is no such function.
+    ValueError : the heads don't divide the features, or the activation is no such function.
     """
     if heads < 1 or features % heads:
         raise ValueError(f"transformer_block: {features} features aren't {heads} equal parts")
@@ -84,7 +84,7 @@ def transformer_block(
     ) -> tuple[Any, Any]:
         if np.ndim(x) < 2 or np.shape(x)[-1] != features:
             raise ValueError(
-                f"transformer_block: entries of the shape {np.shape(x)}, and they should be (..., "
+                f"transformer_block: entries have the shape {np.shape(x)}, and should have (..., "
                 f"length, {features})"
             )
         draws = iter(keys_of(rng, 4))
@@ -135,17 +135,17 @@ def transformer(
     causal: bool = False,
     pre_norm: bool = True,
 ) -> Model:
-    """Some `transformer_block`, and with `pre_norm` a `layer_norm` behind them.
+    """A stack of `transformer_block`, followed by a `layer_norm` with `pre_norm`.
 
     Options and inputs are those of `transformer_block`.
 
     Returns
     -------
-    A `Model`. Parameters are a dict: `layers` is a list, `norm` those of the last norm.
+    A `Model`. Parameters are a dict: the list `layers`, and `norm` of the last norm.
 
     Raises
     ------
-    ValueError : as `transformer_block`, or there are no layers.
+    ValueError : as `transformer_block`, or `layers` is less than 1.
     """
     if layers < 1:
         raise ValueError(f"transformer: layers={layers} should be at least 1")
@@ -170,9 +170,9 @@ def soft_attention(features: int, choices: int, hidden: int, layer_norm: bool = 
     subject : (n, features, choices).
     hidden : (n, hidden).
 
-    Parameters: `weight_subject` (features, choices), uniform up to 1 / sqrt(features) either way at
-    the start, `weight_hidden` (hidden, choices), up to 1 / sqrt(hidden), and `bias` (choices,), 0;
-    with `layer_norm` of the scores `norm` has a `weight`, 1, and a `bias`.
+    Parameters and their initial values: `weight_subject` (features, choices), uniform in
+    +-1 / sqrt(features); `weight_hidden` (hidden, choices), uniform in +-1 / sqrt(hidden); `bias`
+    (choices,), 0. With `layer_norm` of the scores, `norm` has a `weight`, 1, and a `bias`, 0.
     """
     starts: dict[str, Any] = {
         "weight_subject": uniform(1 / math.sqrt(max(features, 1)), features, choices),

@@ -23,10 +23,10 @@ Pair = tuple[int, int]
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> Model:
-    """x W^T + b of x (..., inputs).
+    """x W^T + b, for x (..., inputs).
 
-    Parameters: `weight` (outputs, inputs) and `bias` (outputs,), at the start uniform up to
-    1 / sqrt(inputs) either way, as in `torch.nn.Linear`.
+    Parameters: `weight` (outputs, inputs) and `bias` (outputs,), initially uniform in
+    +-1 / sqrt(inputs), as in `torch.nn.Linear`.
     """
     bound = 1 / math.sqrt(max(inputs, 1))
     starts = {"weight": uniform(bound, outputs, inputs)}
@@ -51,8 +51,8 @@ def conv2d(
     """Convolution of x (n, channels, height, width); stride and so on as in `nn.conv2d`.
 
     Parameters: `weight` (outputs, channels / groups, height, width of the kernel) and `bias`
-    (outputs,), at the start uniform up to 1 / sqrt(f) either way, where f is the number of weights
-    of an output, as in `torch.nn.Conv2d`.
+    (outputs,), initially uniform in +-1 / sqrt(f), where f is the number of weights of an output,
+    as in `torch.nn.Conv2d`.
     """
     shape = (outputs, channels // groups, *pair(kernel_size))
     bound = 1 / math.sqrt(max(math.prod(shape[1:]), 1))
@@ -67,13 +67,13 @@ def conv2d(
 
 
 def embedding(count: int, features: int, length: int = 0) -> Model:
-    """The row of each of some integers: (..., features) of (...).
+    """The row of each integer: (...) --> (..., features).
 
-    With a `length` there are rows for places, too, which are added: of integers (..., up to
-    length), that at place k along the last axis gets the k-th.
+    With a `length`, integers (..., k), k <= length, also get a row for their place along the last
+    axis, which is added.
 
-    Parameters: `weight` (count, features), and `places` (length, features) if there is a length;
-    at the start normal with the deviation 1, as in `torch.nn.Embedding`.
+    Parameters: `weight` (count, features), and `places` (length, features) with a `length`;
+    initially normal with standard deviation 1, as in `torch.nn.Embedding`.
     """
     starts = {"weight": normal(count, features)}
     if length:
@@ -91,9 +91,9 @@ def embedding(count: int, features: int, length: int = 0) -> Model:
 
 
 def layer_norm(features: int, eps: float = 1e-5) -> Model:
-    """`nn.layer_norm` along the last axis, of that length.
+    """`nn.layer_norm` along the last axis, of length `features`.
 
-    Parameters: `weight`, which starts with 1, and `bias`, with 0, both (features,).
+    Parameters: `weight`, initially 1, and `bias`, initially 0, both (features,).
     """
     return _simple(
         f"layer_norm({features})",
@@ -107,12 +107,12 @@ def layer_norm(features: int, eps: float = 1e-5) -> Model:
 def batch_norm(features: int, momentum: float = 0.1, eps: float = 1e-5) -> Model:
     """`nn.batch_norm` of x (n, features, ...).
 
-    Parameters: `weight`, which starts with 1, and `bias`, with 0. The state is `mean` and `var`,
-    0 and 1 at first. All are (features,).
+    Parameters: `weight`, initially 1, and `bias`, initially 0. The state is `mean` and `var`,
+    initially 0 and 1. All are (features,).
 
     Raises
     ------
-    ValueError : there is no state, and it isn't training.
+    ValueError : a call without a state that isn't training.
     """
 
     def apply(params: Any, state: Any, training: bool, _: Any, x: Any) -> tuple[Any, Any]:
@@ -141,9 +141,9 @@ def batch_norm(features: int, momentum: float = 0.1, eps: float = 1e-5) -> Model
 
 
 def dropout(p: float = 0.5, channels: bool = False) -> Model:
-    """`nn.dropout` in training, else x; with `channels` of whole channels of x (n, channels, ...).
+    """`nn.dropout` in training, else x; with `channels`, whole channels of x (n, channels, ...).
 
-    It draws as many numbers as are dropped on their own. There are no parameters.
+    It draws one number for each element, or for each channel. There are no parameters.
     """
     check_probability("dropout", "p", p)
 
@@ -156,7 +156,7 @@ def dropout(p: float = 0.5, channels: bool = False) -> Model:
     return Model(f"dropout({p})", {}, apply)
 
 
-# ---- what models share
+# ---- shared by models
 
 
 def _simple(name: str, starts: Any, function: Callable[[Any, Any], Any]) -> Model:
@@ -173,7 +173,7 @@ def pair(x: int | Pair) -> Pair:
 
 
 def activation(function: Any) -> Callable[[Any], Any]:
-    """One of `tapegrad.nn` or "tanh", by its name, or a function as it is."""
+    """The function of `tapegrad.nn` of this name, "tanh", or the function passed."""
     if callable(function):
         return function
     found = np.tanh if function == "tanh" else getattr(activations, str(function), None)
@@ -183,7 +183,7 @@ def activation(function: Any) -> Callable[[Any], Any]:
 
 
 def for_each(name: str, value: Any, count: int) -> Sequence[Any]:
-    """One for each layer: of a list its items, else the same."""
+    """One value for each layer: the items of a list, or the same value for all."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
@@ -192,7 +192,6 @@ def for_each(name: str, value: Any, count: int) -> Sequence[Any]:
 
 
 def max_pool(size: int | Pair) -> Callable[[Any], Any]:
-    """The largest of squares of a size; of a pair, which overlap if its second number, the
-    stride, is less."""
+    """Max pooling over squares of a size, or of a pair (size, stride)."""
     kernel, stride = pair(size)
     return lambda x: max_pool2d(x, kernel, stride)

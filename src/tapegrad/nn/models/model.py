@@ -1,4 +1,4 @@
-"""A model: what its parameters are, and a function of them."""
+"""A model: a description of parameters, and a function of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tapegrad.trees import tree_flatten, tree_map
 
 __all__ = ["Model", "sequential"]
 
-ERRORS = (IndexError, TypeError, ValueError)  # of shapes and types that don't fit
+ERRORS = (IndexError, TypeError, ValueError)  # errors of shapes and types that don't fit
 
 
 class Start:
-    """How an array starts: its shape, and what draws it."""
+    """The initial value of an array: its shape, and the function that draws it."""
 
     def __init__(self, shape: tuple[int, ...], draw: Callable[[Any, tuple[int, ...]], Any]) -> None:
         self.shape = shape
@@ -24,7 +24,7 @@ class Start:
 
 
 def uniform(bound: float, *shape: int) -> Start:
-    """From -bound to bound."""
+    """Uniform from -bound to bound."""
     return Start(shape, lambda rng, shape: rng.uniform(-bound, bound, shape))
 
 
@@ -42,26 +42,26 @@ def drawn(starts: Any, rng: Any, dtype: Any) -> Any:
 
 
 class Model:
-    """Parameters, and a function of them; the object itself holds no numbers.
+    """A function of parameters, and their initial values; the object itself holds no numbers.
 
         model = models.mlp(64, [50, 10], classifier=True)
         params = model.init(np.random.default_rng(0))
         scores = model(params, images)
 
-    Parameters are dicts and lists of arrays, for `grad`, `vmap`, `tapegrad.optim` and `save_tree`
-    as any others are.
+    Parameters are dicts and lists of arrays, ready for `grad`, `vmap`, `tapegrad.optim` and
+    `save_tree`.
 
     `model(params, *inputs, state=None, training=False, rng=None)`:
 
-    training : whether dropout drops, and batches are normalised by their own mean and variance.
-    rng : what draws for dropout: a generator of NumPy's, a key of `tapegrad.random`, which is split
-        for those that draw, or None for `np.random`.
-    state : what the model remembers from call to call, made by `model.state(...)`: running
-        statistics of batch normalisation, and hidden states. If it is passed, the result is
-        `(output, new state)`, and else the output. Nothing is written into.
+    training : whether dropout is active, and batch normalisation uses the batch's statistics.
+    rng : the source of dropout's draws: a NumPy generator, a key of `tapegrad.random`, which is
+        split among the layers that draw, or None for `np.random`.
+    state : the state carried from call to call, made by `model.state(...)`: running statistics of
+        batch normalisation, and hidden states. If it is passed, the result is
+        `(output, new state)`, otherwise the output. The arguments are not changed.
 
-    Raises ValueError, IndexError or TypeError where shapes don't fit, with a note that says in
-    which part of the model.
+    Raises ValueError, IndexError or TypeError for shapes that don't fit, with a note that names the
+    part of the model.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Model:
         return f"Model({self.name})"
 
     def init(self, rng: Any, dtype: Any = np.float32) -> Any:
-        """New parameters, drawn by a generator of NumPy's: `np.random.default_rng(0)`."""
+        """New parameters, drawn by a NumPy generator such as `np.random.default_rng(0)`."""
         return drawn(self._starts, rng, dtype)
 
     def state(self, n: int | None = None, dtype: Any = np.float32) -> Any:
-        """What the model remembers before its first call: running means 0 and variances 1.
+        """The state before the first call: running means 0 and variances 1.
 
-        With a number, that of sequences in a batch, there are hidden states in it, 0 too, with
-        which a call goes on where the one before ended; else each call starts with zeros.
+        With n, the number of sequences in a batch, it contains hidden states, initially 0, and each
+        call continues where the last one ended. Without n, each call starts from zero states.
         """
         return drawn(self._state(n), None, dtype)
 
@@ -107,7 +107,7 @@ class Model:
         return found if state is None else (found, after)
 
     def _check(self, params: Any) -> None:
-        """That the parameters are of this model."""
+        """Check that the parameters have the tree and the shapes of this model's."""
         wanted, starts, _ = tree_flatten(self._starts, paths=True)
         paths, leaves, _ = tree_flatten(params, paths=True)
         for path in dict.fromkeys([*wanted, *paths]):
@@ -121,7 +121,8 @@ class Model:
 
 
 def keys_of(rng: Any, count: int) -> Sequence[Any]:
-    """What draws for each of some parts: a generator goes on, a key is split."""
+    """The source of random numbers for each of `count` parts: a generator is shared, a key
+    split."""
     if rng is None or hasattr(rng, "random"):
         return [rng] * count
     keys = split(rng, count)
@@ -129,23 +130,23 @@ def keys_of(rng: Any, count: int) -> Sequence[Any]:
 
 
 def sequential(*parts: Any, **named: Any) -> Model:
-    """Each part takes what the one before it returns. Parts are models and functions of an array.
+    """A chain: each part takes the result of the part before. Parts are models or functions.
 
         sequential(embedding(100, 32), lstm(32, 64), np.tanh, linear(64, 100))
         sequential(first=linear(3, 8), then=nn.relu, last=linear(8, 1))
 
-    Parameters and state are lists of those of the parts, with {} for a function; or of parts that
-    have names dicts, without those that have none.
+    Parameters and state are lists with one entry for each part, {} for a function; with named parts
+    they are dicts of the parts that have parameters or a state.
 
     Raises
     ------
-    TypeError : some parts have names, and some haven't, or a part isn't callable.
+    TypeError : only some parts have names, or a part isn't callable.
     """
     return chain("sequential", *parts, **named)
 
 
 def chain(name: str, *parts: Any, **named: Any) -> Model:
-    """`sequential` by another name."""
+    """`sequential` under another name."""
     if bool(parts) == bool(named):
         raise TypeError("sequential: all parts have names, or none of them; there is at least one")
     items = list(named.items()) if named else list(enumerate(parts))
@@ -154,7 +155,7 @@ def chain(name: str, *parts: Any, **named: Any) -> Model:
             raise TypeError(f"sequential: part {key!r} is a {type(part).__name__}, not a function")
 
     def together(found: dict[Any, Any]) -> Any:
-        """In the form of parameters and states."""
+        """Parameters or states of the parts, as a list or a dict."""
         if named:
             return {key: x for key, x in found.items() if _holds(x)}
         return [found.get(key, {}) for key, _ in items]
@@ -185,5 +186,5 @@ def chain(name: str, *parts: Any, **named: Any) -> Model:
 
 
 def _holds(tree: Any) -> bool:
-    """Whether there is anything in it."""
+    """Whether a tree has a leaf."""
     return any(map(_holds, tree)) if type(tree) is list else tree != {}

@@ -1,4 +1,4 @@
-"""Networks that pass on what they compute from layer to layer."""
+"""Feed-forward networks."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ def mlp(
     dropout: Any = 0.0,
     batch_norm: bool = False,
 ) -> Model:
-    """Linear layers with functions between them: (n, last of hidden) of (n, inputs).
+    """Linear layers with functions between them: (n, inputs) --> (n, hidden[-1]).
 
-    A layer is dropout, `linear`, batch normalisation, and the function, as far as they are there.
+    A layer consists of dropout, `linear`, batch normalisation and the function, each if asked for.
 
     Parameters
     ----------
-    inputs : how many features there are.
-    hidden : how many each layer has.
+    inputs : the number of input features.
+    hidden : the number of outputs of each layer.
     activations : the name of a function of `tapegrad.nn`, or "tanh", or any function of an array;
         a list has one for each layer.
-    classifier : whether the last layer is linear alone: scores for `nn.cross_entropy`.
-    dropout : the probability with which an input of a layer is dropped; a list has one for each.
+    classifier : whether the last layer is linear only: its outputs are scores for
+        `nn.cross_entropy`.
+    dropout : the probability that an input of a layer is dropped; a list has one for each layer.
     batch_norm : whether layers have batch normalisation; then pass `state=`.
 
     Returns
@@ -50,7 +51,7 @@ def mlp(
 
     Raises
     ------
-    ValueError : a list has another length than `hidden`, or there is no such function.
+    ValueError : a list has another length than `hidden`, or an activation is no such function.
     """
     count = len(hidden)
     functions = for_each("activations", activations, count)
@@ -86,35 +87,35 @@ def spatial(
     batch_norm: bool = False,
     hidden_dropout: Any = 0.0,
 ) -> Model:
-    """Convolutions, and behind them an `mlp`, of images (n, channels, height, width).
+    """Convolutions of images (n, channels, height, width), followed by an `mlp`.
 
         lenet = spatial(1, (28, 28), [6, 16], [120, 84, 10], paddings=[2, 0], poolings=2)
 
-    A layer is dropout of whole channels, `conv2d`, batch normalisation, the function, and the
-    largest of squares, as far as they are there.
+    A layer consists of dropout of whole channels, `conv2d`, batch normalisation, the function, and
+    max pooling, each if asked for.
 
     Parameters
     ----------
-    channels, size : of the images.
-    features : how many channels each convolution has.
-    hidden : how many features each layer of the `mlp` has; without it maps are what comes out.
+    channels, size : the number of channels and the size of the images.
+    features : the number of output channels of each convolution.
+    hidden : the number of outputs of each layer of the `mlp`; without it the result is the maps.
     kernel_sizes, paddings, poolings : a number or pair for all convolutions, or a list with one for
-        each. A padding is half the kernel unless it is said, so that sizes stay. A pooling of a
-        pair is (size, stride), of 1 none.
+        each. The default padding is half the kernel, which keeps the size. A pooling is a size or a
+        pair (size, stride); 1 means none.
     input_stride : the stride of the first convolution.
-    activations, dropout, batch_norm : as in `mlp`. The functions are those of its layers, too, if
-        it is no list.
+    activations, dropout, batch_norm : as in `mlp`. The activation also applies to the `mlp`, unless
+        it is a list.
     classifier, hidden_dropout : `classifier` and `dropout` of the `mlp`.
 
     Returns
     -------
     A `Model`. Parameters are a dict: `maps` is a list with `conv` and `norm` of each layer,
-    `hidden` what those of an `mlp` are.
+    `hidden` has the parameters of an `mlp`.
 
     Raises
     ------
-    ValueError : nothing is left of the images, a list has another length than there are layers, or
-        there is no such function.
+    ValueError : a layer's result is empty, a list's length differs from the number of layers, or
+        an activation is no such function.
     """
     count = len(features)
     kernels = [pair(k) for k in for_each("kernel_sizes", kernel_sizes, count)]
@@ -152,7 +153,7 @@ def spatial(
 
 
 def _left(size: Any, kernel: Any, stride: int, padding: Any) -> tuple[int, int]:
-    """The size of what a window that moves over images leaves."""
+    """The size of the result of a window that moves over images."""
     rows, columns = (
         (n + 2 * p - k) // stride + 1 for n, k, p in zip(size, kernel, padding, strict=True)
     )
@@ -168,7 +169,7 @@ def _layer(
     normalised: bool,
     pool: tuple[int, int] = (1, 1),
 ) -> Model:
-    """Dropout, what the layer is, normalisation, the function and pooling, as far as there are."""
+    """Dropout, the operation, normalisation, the function and pooling, each if asked for."""
     parts: dict[str, Any] = {}
     if p:
         parts["dropout"] = dropout(p, channels=kind == "conv")

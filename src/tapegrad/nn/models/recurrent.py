@@ -1,4 +1,4 @@
-"""Networks that go through sequences; their steps are the rounds of one loop."""
+"""Recurrent networks; their steps are the iterations of one loop."""
 
 from __future__ import annotations
 
@@ -31,24 +31,23 @@ def rnn(
 
     Parameters
     ----------
-    features : of an entry.
-    hidden : how many units a layer has.
-    layers : how many.
-    output : "last" for what comes out after the last entry, (n, hidden), or "all" for what does
-        after each, (n, length, hidden).
+    features : the number of features of an entry.
+    hidden : the number of units of a layer.
+    layers : the number of layers.
+    output : "last" for the output after the last entry, (n, hidden), or "all" for the outputs after
+        each entry, (n, length, hidden).
     nonlinearity : "tanh" or "relu".
-    dropout : the probability with which an input of a layer is dropped, but for those of the first.
+    dropout : the probability that an input of a layer is dropped; the first layer drops none.
 
     Returns
     -------
     A `Model`. Parameters are a list with `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh` of each
-    layer, as PyTorch calls them and `nn.rnn` takes them, at the start uniform up to
-    1 / sqrt(hidden) either way, as in `torch.nn.RNN`. The state of `state(n)` has `hidden`, as
-    `nn.rnn` takes and returns it.
+    layer, PyTorch's names in the order of `nn.rnn`, initially uniform in +-1 / sqrt(hidden), as in
+    `torch.nn.RNN`. `state(n)` has the entry `hidden`, as `nn.rnn` takes and returns it.
 
     Raises
     ------
-    ValueError : an option isn't there.
+    ValueError : an option has another value.
     """
     if nonlinearity not in recurrent.NONLINEAR:
         raise ValueError(f'nonlinearity={nonlinearity!r} should be "tanh" or "relu"')
@@ -81,7 +80,7 @@ def lstm(
 ) -> Model:
     """Layers of `nn.lstm_cell`, of sequences (n, length, features).
 
-    With `batch_norm` they are torch-autograd's, which normalise the gates and the cell:
+    With `batch_norm`, the gates and the cell are normalised, as in torch-autograd:
 
         i, f, g, o = norm(w_ih x + w_hh h), in four parts
         c = norm(sigmoid(f) c + sigmoid(i) tanh(g))
@@ -91,18 +90,18 @@ def lstm(
     ----------
     features, hidden, layers, output, dropout : as in `rnn`.
     batch_norm : see above; then pass `state=`.
-    max_norms : how many entries have running statistics of their own, since the first ones differ;
-        those behind share the last.
+    max_norms : the number of entries with their own running statistics, since the first ones
+        differ; later entries share the last statistics.
 
     Returns
     -------
-    A `Model`. Parameters are as in `rnn`; with `batch_norm` `norm_gates` and `norm_cell` stand in
-    the place of biases, each with a `weight` that starts with 0.1 and a `bias` with 0. State:
-    `hidden` is a pair `h, c`, and with `batch_norm` `statistics` are those of each layer.
+    A `Model`. Parameters are as in `rnn`; with `batch_norm`, `norm_gates` and `norm_cell` replace
+    the biases, each with a `weight`, initially 0.1, and a `bias`, initially 0. State: `hidden` is a
+    pair `h, c`; with `batch_norm`, `statistics` has the running statistics of each layer.
 
     Raises
     ------
-    ValueError : an option isn't there.
+    ValueError : an option has another value.
     """
     if not batch_norm:
 
@@ -141,7 +140,7 @@ def fast_weights(
 
     Raises
     ------
-    ValueError : an option isn't there.
+    ValueError : an option has another value.
     """
 
     def layer(x: Any, state: Any, weights: Any) -> tuple[Any, Any]:
@@ -179,18 +178,18 @@ def _sequences(name: str, x: Any, features: int) -> Any:
     x = as_array(x)
     if x.ndim != 3 or x.shape[-1] != features or not x.shape[1]:
         raise ValueError(
-            f"{name}: sequences of the shape {x.shape}, and they should be (n, length, {features})"
+            f"{name}: sequences have the shape {x.shape}, and should have (n, length, {features})"
         )
     return x
 
 
 def _hidden(name: str, state: Any, wanted: list[tuple[int, ...]]) -> Any:
-    """The hidden states that a call goes on with, or None; a ValueError for other shapes."""
+    """The hidden states from which a call continues, or None; a ValueError for other shapes."""
     given = state.get("hidden") if state else None
     if given is not None:
         shapes = [np.shape(s) for s in (given if len(wanted) > 1 else [given])]
         if shapes != wanted:
-            raise ValueError(f"{name}: hidden states of {shapes}, and they should have {wanted}")
+            raise ValueError(f"{name}: hidden states have {shapes}, and should have {wanted}")
     return given
 
 
@@ -205,8 +204,8 @@ def _stacked(
     p: float,
     ranks: tuple[int, ...],
 ) -> Model:
-    """Layers of a function of `nn.recurrent`, whose state has so many axes of the hidden size as
-    `ranks` says."""
+    """Layers of a function of `nn.recurrent`; part k of its state has `ranks[k]` axes of the hidden
+    size."""
     _check(name, layers, output, p)
 
     def apply(params: Any, state: Any, training: bool, rng: Any, x: Any) -> tuple[Any, Any]:
@@ -292,7 +291,7 @@ def _normalised(
 def _normalised_layer(
     x: Any, start: tuple[Any, Any], params: Any, known: Any, training: bool
 ) -> tuple[Any, Any, Any]:
-    """The outputs of a layer, its last state, and the running statistics after it."""
+    """The outputs of a layer, its final state, and the updated running statistics."""
     entries = np.swapaxes(x @ np.swapaxes(params["weight_ih"], 0, 1), 0, 1)
     count = len(known["gates"]["mean"])
 
