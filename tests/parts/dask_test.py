@@ -279,6 +279,24 @@ def test_arrays_on_disk(tmp_path):
     close(td.grad(loss, over=OVER, rows=20)(w, a, b), tapegrad.grad(loss)(w, x, y))
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_arrays_of_zarr(tmp_path, version):
+    zarr = pytest.importorskip("zarr")
+    stored = []
+    for name, array, chunk in (("x", x, 7), ("y", y, 16)):
+        made = zarr.create_array(
+            tmp_path / name,
+            shape=array.shape,
+            chunks=(chunk, *array.shape[1:]),
+            dtype=array.dtype,
+            zarr_format=version,
+        )
+        made[:] = array
+        stored.append(zarr.open_array(tmp_path / name, mode="r"))
+    close(td.grad(loss, over=OVER, rows=20)(w, *stored), tapegrad.grad(loss)(w, x, y))
+    close(td.grad(loss, over=OVER)(w, stored[0], y), tapegrad.grad(loss)(w, x, y))
+
+
 def run(program, tmp_path):
     (tmp_path / "model.py").write_text(
         textwrap.dedent(

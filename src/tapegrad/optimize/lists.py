@@ -14,8 +14,6 @@ from tapegrad.primitives.scatter import SetItem, Stack
 from tapegrad.primitives.views import GetItem, Transpose
 from tapegrad.primitives.windows import Empty
 
-MAX_STACK_BYTES = 1 << 24  # bytes: larger arrays of results aren't made
-
 
 def with_stacks(tape: Tape) -> Tape:
     """The tape with an array for each list that grows and is stacked repeatedly. Each part is
