@@ -621,7 +621,8 @@ def test_errors_of_what_is_returned():
     message = both(lambda x: scan(lambda h, x: ({"b": x}, None), {"a": 0.0}, x), x)
     assert "put together as {'a': *}, and the function returned {'b': *}" in message
     assert "y['name'] is 'n'" in both(lambda x: scan(lambda h, x: (h, {"name": "n"}), 0.0, x), x)
-    assert "carry['a']" in both(lambda x: scan(lambda h, x: ({"a": 1j}, x), {"a": 0.0}, x), x)
+    carried, _ = scan(lambda h, x: ({"a": h["a"] * 1j + x}, x), {"a": 0.5}, x)
+    assert carried == {"a": 0.5}  # complex from the second round on
 
 
 def test_errors_of_types():

@@ -479,3 +479,28 @@ def test_equal_eigenvalues_of_any_matrix(a, kind) -> None:
 
 
 B3 = np.sin(np.arange(9.0)).reshape(3, 3)
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_systems_that_scipy_transposes(order: str) -> None:
+    """`trans` is what SciPy makes of it, which depends on how the matrix lies in memory."""
+    a = np.array(np.triu(normal(3, 3) + 1j * normal(3, 3)) + 4 * np.eye(3), order=order)
+    b = normal(3)
+
+    def solved(f: Any) -> Any:
+        try:
+            return f(a, b)
+        except (ValueError, OverflowError, linalg.LinAlgError):
+            return None
+        except Exception as error:  # LAPACK's wrappers have a class of their own
+            return None if type(error).__name__ == "error" else repr(error)
+
+    for trans in (0, 1, 2, "N", "T", "C", 5, -1, True, 1.0, 1.5, 2.0, "X", "", None, 2 + 0j):
+        for f in (
+            lambda a, b, t=trans: linalg.solve_triangular(a, b, trans=t),
+            lambda a, b, t=trans: linalg.lu_solve(linalg.lu_factor(a), b, trans=t),
+        ):
+            found, wanted = solved(jit(f, compile="never")), solved(f)
+            assert (found is None) == (wanted is None), (trans, found, wanted)
+            if wanted is not None:
+                np.testing.assert_allclose(found, wanted, rtol=1e-12)

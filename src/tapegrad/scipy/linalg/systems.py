@@ -134,7 +134,7 @@ def solve_triangular(
     trans = {"N": 0, "T": 1, "C": 2}.get(trans, trans)
     a, b = checked(check_finite, a, b)
     check_square(a)
-    if a.flags.f_contiguous:  # LAPACK is passed the matrix as it is, else its transpose
+    if trans not in (0, 1, 2) and a.flags.f_contiguous:  # else LAPACK is passed the transpose
         trans = turning(trans)
     if trans == 2:
         return _triangular(np.conjugate(a), b, lower, True, unit_diagonal)

@@ -495,5 +495,5 @@ def type_text(found: Any) -> str:
         return repr(found[2])
     shape, dtype, weak, *_ = found
     if weak:
-        return "a Python float" if dtype.kind == "f" else "a Python int"
+        return f"a Python {type(dtype.type().item()).__name__}"
     return f"a {dtype} array of shape {shape}" if shape else f"a {dtype}"
