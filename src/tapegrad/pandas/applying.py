@@ -1,9 +1,9 @@
-"""Functions of the program's that pandas calls: for each row, column, entry or group.
+"""The program's functions called by pandas: for each row, column, entry or group.
 
-pandas calls a function and assembles its results, in blocks that can't hold traced values. So this
-is done twice: once to see what the function returns; and if that is traced once more, with the
-numbers of entries in its place (`arranging.py`). pandas decides the order of the calls, and handles
-numbers, Series and errors.
+pandas calls a function and assembles its results, in blocks that can't hold traced values. So
+pandas runs twice: once to see the function's results; and if they are traced, once more with the
+numbers of entries instead of the results (`arranging.py`). pandas decides the order of the calls,
+and handles numbers, Series and errors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def applied(x: Any, name: str, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     more, named = given.get("args", ()), given.get("kwargs", {})
 
     def with_more(f: Any) -> Any:
-        """A function of the program's, with the further arguments bound to it."""
+        """One of the program's functions, with the further arguments bound to it."""
         if not _is_function(f) or not (more or named):
             return f
         return functools.wraps(f)(lambda part: f(part, *more, **named))

@@ -1,5 +1,5 @@
-"""Series and DataFrames that the program builds from traced numbers, and functions of pandas' that
-are passed them. pandas does the work, with the numbers of entries (`numbering.py`)."""
+"""Series and DataFrames that the program builds from traced numbers, and calls of pandas' functions
+with them. pandas does the work, with the numbers of entries (`numbering.py`)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def cut(x: Any, bins: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _of_module(name: str) -> Callable[..., Any]:
-    """The replacement of a function of pandas' that is passed traced values."""
+    """The replacement of a pandas function, for traced arguments."""
 
     @unobserved
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -87,8 +87,8 @@ def _of_module(name: str) -> Callable[..., Any]:
 
 
 def _of_table(name: str) -> Callable[..., Any]:
-    """The replacement of a method of plain tables that is passed traced values, which pandas would
-    store as objects."""
+    """The replacement of a method of plain tables, for traced arguments, which pandas would store
+    as objects."""
 
     @unobserved
     def called(x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
 """Expressions as text: `x.eval("a * b")`, `x.query("a > @least")`.
 
-pandas parses the text and evaluates it by Python's operators, with the traced columns in the place
+pandas parses the text and evaluates it by Python's operators, with the traced columns instead
 of its own. The program's variables that are named in the text count as read.
 """
 

@@ -1,8 +1,8 @@
 """Tables by groups of rows: `x.groupby(...)`, `x.resample(...)`, windows, pivot tables.
 
-pandas forms the groups, of a table that has the numbers of entries (`numbering.py`). In the place
-of "sum" or "mean" it is passed a function that records the entries of each group, and returns the
-number of a new entry. The new entries are then computed for all groups at once:
+pandas forms the groups of a table of entry numbers (`numbering.py`). Instead of "sum" or "mean" it
+gets a function that records the entries of each group, and returns the number of a new entry. The
+new entries are then computed for all groups at once:
 
     x.groupby(keys).sum()   -->   np.add.at(zeros, group, x)
 """
@@ -99,7 +99,7 @@ def _reduced(name: str, flat: Any, lengths: np.ndarray, ddof: int) -> Any:
 
 
 class Recorder:
-    """The functions that pandas is passed in the place of functions of a group."""
+    """The functions that pandas gets instead of functions of a group."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources, self.way = sources, 0
@@ -371,8 +371,7 @@ def _of_dtype(x: Any, dtype: Any) -> Any:
 
 
 def _widened(x: Any) -> Any:
-    """A table with float64 in the place of float32, which has too few numbers to tell entries
-    apart."""
+    """A table with float64 instead of float32, which has too few numbers to tell entries apart."""
     if not isinstance(x, Labelled):
         return x
     return made(x._labels, [_of_dtype(b, float) if _is_small(b) else b for b in x._branches])

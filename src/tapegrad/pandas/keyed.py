@@ -27,7 +27,7 @@ from tapegrad.pandas.numbering import Looks, drawn, moved
 
 @unobserved
 def by_pandas(x: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
-    """The result of a method of pandas' that moves entries, perhaps within the table itself."""
+    """The result of a pandas method that moves entries, perhaps within the table itself."""
     real = getattr(getattr(pandas(), x._kind), name)
     if "aggfunc" in inspect.signature(real).parameters:
         return dispatch.table_aggregated(real, f"{x._kind}.{name}", (x, *args), kwargs)

@@ -1,6 +1,6 @@
 """Proxies of pandas' Series and DataFrames while a function is traced.
 
-They have the labels, and traced values in the place of the numbers. The most common operations are
+They have the labels, and traced values instead of the numbers. The most common operations are
 traced: arithmetic, NumPy's ufuncs, selection of columns and entries, sums, means and other
 reductions, products, and `.to_numpy()`. Labels are pandas' own objects, and pandas computes with
 them. All other operations are refused, by name.

@@ -1,6 +1,6 @@
 """Rearrangements of a table's entries by pandas, found without regard to the numbers in them.
 
-pandas' own method runs on tables that have the *numbers* of entries, 1st, 2nd, ..., in the place of
+pandas' own method runs on tables that have the *numbers* of entries, 1st, 2nd, ..., instead of
 traced values. The result shows where each of its entries came from, and the traced values are taken
 from there:
 
@@ -49,12 +49,16 @@ class Looks(Exception):
 
 
 class Source:
-    """Traced values that are replaced by the numbers of entries, from `first` on. `how` is one of:
+    """Traced values that are replaced by the numbers of entries, from `first` on.
 
-    - `numbered`: all are replaced - `plain`: none is; the values are used and guarded - `present`:
-    all but NaN are replaced; the places of NaN are guarded - `finite`: the same, if no number is
-    infinite; `infinite`: infinite numbers aren't replaced, either - `ordered`: the numbers of one
-    column, `at`, have the order of its values, which is guarded
+    `how` is one of:
+
+    - `numbered`: all values are replaced
+    - `plain`: no value is replaced; the values are used and guarded
+    - `present`: all values but NaN are replaced; the places of NaN are guarded
+    - `finite`: the same, for values without infinities
+    - `infinite`: infinite values aren't replaced, either
+    - `ordered`: the numbers of one column, `at`, have the order of its values, which is guarded
     """
 
     def __init__(self, given: Any, first: int, proven: bool) -> None:
@@ -162,7 +166,7 @@ class Entries:
         self._known: dict[int, Any] = {}
 
     def numbered(self, x: Any) -> Any:
-        """The numbers that pandas gets in the place of a traced value."""
+        """The numbers that pandas gets instead of a traced value."""
         source = self._known.get(id(x))
         if source is None:
             source = self._known[id(x)] = Source(x, self.count, self.proven)

@@ -1,6 +1,6 @@
 """Methods of Series and DataFrames that leave out NaN: running sums, ranks, quantiles,
-correlations. The places of NaN are guarded, where there are any; the other numbers are computed
-with."""
+correlations. The places of NaN are guarded, if there are any; the computation uses the other
+numbers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def present(values: Any) -> np.ndarray | None:
 
 
 def in_places(values: Any, at: np.ndarray | None, f: Callable[..., Any], dtype: Any = None) -> Any:
-    """`f` of the numbers of each column that aren't NaN, at their places; NaN at the others."""
+    """`f` of the non-NaN numbers of each column, at their places; NaN at the others."""
     if values.ndim > 1:
         columns = [(values[:, k], None if at is None else at[:, k]) for k in range(len(values.T))]
         return np.stack([in_places(*c, f, dtype) for c in columns], axis=1)
@@ -74,7 +74,7 @@ def in_places(values: Any, at: np.ndarray | None, f: Callable[..., Any], dtype: 
 
 
 def _of_present(values: Any, at: np.ndarray | None, f: Callable[..., Any], none: Any) -> Any:
-    """`f` of the numbers of each column that aren't NaN; `none` if there are none."""
+    """`f` of the non-NaN numbers of each column; `none` if there are none."""
     if at is None:
         return f(values)
     if values.ndim > 1:
@@ -254,8 +254,7 @@ def _of_two(name: str, x: Any, y: Any) -> Any:
 
 @unobserved
 def interpolate(x: Any, method: str = "linear") -> Any:
-    """Linear interpolation between the numbers that aren't NaN; after the last of these, the
-    last."""
+    """Linear interpolation between the numbers that aren't NaN; constant after the last one."""
     values = x.to_numpy()
     if method != "linear" or values.dtype.kind != "f":
         raise refused(f"{x._kind}.interpolate by {method}, or of {values.dtype}")

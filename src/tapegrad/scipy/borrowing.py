@@ -1,8 +1,8 @@
 """SciPy's own Python code, run on traced arrays.
 
-If a function of SciPy's is written in Python, with NumPy functions and other functions that are
-answered, its own code is the declaration (`tracing/frontend/calling/library_code.py`). Where SciPy
-queries the array namespace, it gets NumPy.
+If a SciPy function is written in Python, with NumPy functions and other traceable functions, its
+own code is the declaration (`tracing/frontend/calling/library_code.py`). Where SciPy queries the
+array namespace, it gets NumPy.
 """
 
 from __future__ import annotations

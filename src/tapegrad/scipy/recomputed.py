@@ -1,5 +1,5 @@
-"""Functions of SciPy's that are called again at each call, since they are piecewise constant and
-have no derivative: ranks, nearest points, the triangle that contains a point."""
+"""SciPy functions that run again at each call, since they are piecewise constant and have no
+derivative: ranks, nearest points, the triangle that contains a point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARRAYS = (Tracer, np.ndarray, np.number, float)
 
 
 def each(f: Any, found: Any) -> Any:
-    """`f` of a result of SciPy's, or of each array in a result with several."""
+    """`f` of SciPy's result, or of each array in a result with several."""
     if not (isinstance(found, tuple) or hasattr(found, "statistic")):
         return f(found)
     if isinstance(found, tuple):

@@ -63,7 +63,7 @@ class SolverCall:
         at: Sequence[int] = (),
         draws: bool = False,
     ) -> None:
-        """The values are those of `lead`, on which the result doesn't depend, and of `given`.
+        """The values are `lead`, on which the result doesn't depend, and `given`.
 
         The callbacks numbered in `at` are evaluated at the first result while tracing, so that
         their branches there are known; callbacks of several arguments take further results. A

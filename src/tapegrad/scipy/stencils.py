@@ -55,8 +55,8 @@ def filters(
     """Declare replacements of filters in C. They are passed the array, and write into `output` or
     return their result.
 
-    `completed` combines SciPy's result with the replacement's, where that can't tell the result
-    alone: `picked`, for example. For integers the result is SciPy's.
+    `completed` combines SciPy's result with the replacement's, if the replacement
+    alone doesn't determine the result, like `picked`. For integers the result is SciPy's.
     """
     home = importlib.import_module(module)
     there = {name: getattr(home, name) for name in answers if hasattr(home, name)}

@@ -43,8 +43,7 @@ def _plain(x: Any) -> Any:
 
 
 def _folded(x: Any, n: int, mode: int) -> Any:
-    """Coordinates along an axis of n elements, mapped inside by `mode`. Their slope is that of the
-    map."""
+    """Coordinates along an axis of n elements, mapped inside by `mode`, with the map's slope."""
     if mode in (GRID_CONSTANT, CONSTANT, NEAREST):
         return x
     if n == 1:

@@ -40,7 +40,7 @@ _METHODS = {
     "golden": "Golden",
     "fminbound": "Bounded",
 }
-_FIRST = {"func": "fun", "brack": "bracket"}  # older name -> that of `minimize`
+_FIRST = {"func": "fun", "brack": "bracket"}  # older name --> name in `minimize`
 _PASSED = {
     *("fun", "x0", "args", "jac", "hess", "hessp", "bounds", "constraints", "bracket"),
     "callback",

@@ -34,7 +34,7 @@ REFUSED = {
 @stands_for(HOME)
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """The y with a_0 y_t + a_1 y_(t-1) + ... = b_0 x_t + b_1 x_(t-1) + ... along `axis`. With the
-    filter's state `zi` before the first element, also its state after the last one.
+    filter's state `zi` before the first element, also its state after the last element.
 
     The state is that of the transposed direct form II: the contributions to the next outputs. For
     an input of zeros the output is 1 / A(z) zi.

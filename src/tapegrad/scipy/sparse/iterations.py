@@ -274,7 +274,7 @@ def _start(n: int) -> Any:
 
 
 def _rounded(found: list[Any], A: Any) -> list[Any]:
-    """Results in SciPy's precision, that of the matrix; the iteration runs in float64."""
+    """Results in SciPy's precision, the precision of the matrix; the iteration runs in float64."""
     return [z.astype(np.float32) for z in found] if A.dtype == np.float32 else found
 
 

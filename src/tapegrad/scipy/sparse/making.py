@@ -59,7 +59,7 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any, copy: bool) -> An
 
 
 def _of_blocks(given: Any, shape: Any, is_matrix: bool) -> Sparse:
-    """The matrix of blocks, row by row of such. Like SciPy's, it sees later writes to these."""
+    """The matrix of blocks, stored row by row. Like SciPy's, it sees later writes to the blocks."""
     data, columns, starts = map(as_list, given)
     count, m, n = data.shape
     if type(columns) is not np.ndarray or type(starts) is not np.ndarray:

@@ -55,7 +55,7 @@ def taken_apart(x: Any) -> tuple[list[Any], Any]:
 
 
 def put_together(pattern: Any, branches: Sequence[Any]) -> Any:
-    """The matrix of a pattern and elements: SciPy's, or a traced one."""
+    """The matrix of a pattern and elements: a SciPy matrix, or a traced one."""
     (x,) = branches
     if pattern is None:
         return x.of if isinstance(x, Whole) else x

@@ -167,8 +167,10 @@ def rising(h: Formula, log_h: Formula, at: Formula | None = None) -> dict[str, A
     """The law for which h(X) is a standard exponential variable and h rises: 1 - F(z) =
     exp(-h(z)).
 
-    Parameters ---------- h, log_h : functions of z and the shapes. at : the inverse of h: z from
-    the value of h, its logarithm and the shapes.
+    Parameters
+    ----------
+    h, log_h : functions of z and the shapes.
+    at : the inverse of h: z from the value of h, its logarithm and the shapes.
     """
 
     def found(h: Any, *shapes: Any) -> Any:
@@ -207,7 +209,7 @@ def of_sides(sides: Callable[..., tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def mirrored(formulas: dict[str, Any]) -> dict[str, Any]:
-    """The law of -X, from that of X."""
+    """The law of -X, from the law of X."""
     turned = dict(formulas)
     for name in OTHER.keys() & formulas.keys():
         formula = formulas[name]

@@ -45,18 +45,19 @@ class Law:
     A formula takes z or a probability first, then the shape parameters. Some formulas that are
     None are derived from others, as in SciPy.
 
-    Parameters ---------- logpdf, pdf, cdf, sf, logcdf, logsf : formulas of z and the shapes; for a
-    discrete distribution
-      `logpdf` and `pdf` are the mass function.
-    ppf, isf : formulas of a probability and the shapes. mean, var, skew, kurtosis, entropy :
-    formulas of the shapes. Default: SciPy's own. valid, support : functions of the shapes: whether
-    they are in their domain, and the ends of the
-      support. Default: SciPy's own.
-    within : a function of the shapes: a point of the support where the formulas are smooth. open :
-    whether the density's support excludes its ends. finite : whether the formulas are wrong for
-    infinite z. inside : whether the formulas of probabilities are wrong at the ends of the
-    support, even where
-      the density's formula is right.
+    Parameters
+    ----------
+    logpdf, pdf, cdf, sf, logcdf, logsf : formulas of z and the shapes; for a discrete distribution
+        `logpdf` and `pdf` are the mass function.
+    ppf, isf : formulas of a probability and the shapes.
+    mean, var, skew, kurtosis, entropy : formulas of the shapes. Default: SciPy's own.
+    valid, support : functions of the shapes: whether they are in their domain, and the ends of the
+        support. Default: SciPy's own.
+    within : a function of the shapes: a point of the support where the formulas are smooth.
+    open : whether the density's support excludes its ends.
+    finite : whether the formulas are wrong for infinite z.
+    inside : whether the formulas of probabilities are wrong at the ends of the support, even where
+        the density's formula is right.
     even : whether -X has the same law: a formula of one side then serves the other side.
     """
 
@@ -206,7 +207,7 @@ def _is_plain(x: Any, value: float) -> bool:
 
 
 class Located:
-    """A law with its shapes, a location and a scale. Its methods are those of SciPy's
+    """A law with its shapes, a location and a scale. It has the methods of SciPy's
     distributions."""
 
     def __init__(self, of: Law, shapes: Sequence[Any], loc: Any, scale: Any) -> None:

@@ -180,7 +180,7 @@ def _declare_methods() -> None:
 
 
 class Frozen(Carrier):
-    """A frozen distribution with traced parameters, in the place of SciPy's `rv_frozen`."""
+    """A frozen distribution with traced parameters, instead of SciPy's `rv_frozen`."""
 
     def __init__(self, dist: Any, args: tuple[Any, ...], kwds: dict[str, Any]) -> None:
         law_of(dist, "a frozen distribution")

@@ -30,12 +30,13 @@ Sides = Callable[..., tuple[Any, Any, Callable[[Any, Any], tuple[Any, ...]]]]
 
 
 def sides(parts: Sides) -> dict[str, Any]:
-    """The formulas of F and 1 - F, from their logarithms. The slopes are stated, also those of
-    second derivatives: the quotient rule would cancel at an end.
+    """The formulas of F and 1 - F, from their logarithms. The slopes are stated, for second
+    derivatives too: the quotient rule would cancel at an end.
 
-    Parameters ---------- parts : a function of z and the shapes that returns log(F), log(1 - F)
-    and a function. That
-      function returns the slopes of F along z and all shapes, from F and 1 - F.
+    Parameters
+    ----------
+    parts : a function of z and the shapes that returns log(F), log(1 - F) and a function; that
+        function returns the slopes of F along z and all shapes, from F and 1 - F.
     """
 
     def shares(below: Any, above: Any, slopes: Any, *xs: Any) -> tuple[Any, Any]:
