@@ -160,7 +160,8 @@ class Estimate:
     def delta(self, g: Callable[[Any], Any], kind: str = "hessian") -> Delta:
         """A function of the parameters at the estimate, with standard errors by the delta method.
 
-            cov(g) = J cov J^T    with the exact Jacobian J of g
+        Its covariance is J cov J^T, with the exact Jacobian J of `g`.
+
             fit.delta(lambda params: params["a"] / params["b"]).se
 
         `g` returns a number, an array, or a tree of them.

@@ -1,7 +1,7 @@
 """The causes that keep a kernel on one core, each with the line of the program, and the remedy.
 
 np.add.at(mesh, cell, x)     -->     rounds may add to the same place; a product with a matrix of
-                                     ones and zeros adds up what cores find apart
+                                     ones and zeros sums the cores' partial results
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tapegrad.ir.report import size
 from tapegrad.ir.steps import Compute, Gemm, Loop, PythonCall, Routine, Step
 from tapegrad.ir.tape import Tape, Var
 
-MANY_TRACES = 3  # this many traces for one reason are told in one sentence
+MANY_TRACES = 3  # from this number on, traces for one reason share a sentence
 SECTIONS = {
     "traces": "Traced and compiled",
     "loops": "Loops of the program",
@@ -44,7 +44,7 @@ class Explanation:
         which line, and the fix.
     loops : the loops of the program: which are loops of the tape, and which were unrolled, and why.
     kernels : the compiled functions, by the lines that each computes.
-    alone : for kernels that one core runs: the reason, the line, and the remedy.
+    alone : for kernels that one core runs: the cause, the line, and the remedy.
     kept : the residuals, arrays of the forward pass that the reverse pass reads.
     calls : calls of libraries and of Python, products, and copies with their reasons.
     """
@@ -115,8 +115,7 @@ def explanation(
 
 
 def _traces(history: Iterable[Event]) -> list[str]:
-    """Traces and compilations; many for one reason become one sentence, in the place of the
-    first."""
+    """Traces and compilations; many for one reason become one sentence."""
     groups: dict[tuple[Any, ...], list[Event]] = {}
     for event in history:
         if event.kind == "guards" or "forgotten" in event.fields:
@@ -140,8 +139,7 @@ def _kernels(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
     """Sentences about kernels, and about those that cores don't share.
 
     A kernel runs between calls of Python; its sentence has its loops, its lines and its share of
-    the work. Equal kernels share a sentence. A reason is told with its line, its kernels and the
-    remedy.
+    the work. Equal kernels share a sentence. A cause has its line, its kernels and the remedy.
     """
     homes = homes_of(steps)
     alike: dict[tuple[str, str], list[int]] = {}

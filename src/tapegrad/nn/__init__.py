@@ -1,4 +1,4 @@
-"""What networks are made of: plain functions of NumPy arrays, named as in torch.nn.functional.
+"""The functions of neural networks, on NumPy arrays, with the names of torch.nn.functional.
 
 from tapegrad import nn
 

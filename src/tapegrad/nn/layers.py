@@ -150,7 +150,7 @@ def dropout(input: Array, p: float = 0.5, training: bool = True, *, rng: Any = N
 def uniforms(rng: Any, shape: tuple[int, ...]) -> Array:
     """Numbers from 0 to 1 of a generator, of a key of `tapegrad.random`, or of `np.random`.
 
-    A generator that is passed to a traced function is drawn from at each call.
+    If a traced function is passed a generator, each call draws from it.
     """
     if rng is None:
         return np.random.random(shape)

@@ -411,13 +411,13 @@ def gru(
     Parameters
     ----------
     input, state, batch_first, bidirectional : as in `rnn`.
-    weights : as in `rnn`, of the shapes that `gru_cell` takes.
-
     weights : as in `rnn`, with the shapes of `gru_cell`.
-    -------
-    The outputs of the last layer, (length, n, hidden), and the last state.
 
+    Returns
+    -------
     The outputs of the last layer, (length, n, hidden), and the final state.
+
+    Raises
     ------
     ValueError : the shapes don't fit.
     """
