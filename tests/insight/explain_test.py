@@ -113,6 +113,28 @@ def test_what_has_changed_outside(before, after, said):
     assert said in text, text
 
 
+class Filter:
+    window = 2
+
+    def loss(self, x):
+        v = np.zeros(x.size - self.window)
+        for k in range(self.window):
+            v = v + x[k : x.size - self.window + k] ** 2
+        return np.sum(v)
+
+
+def test_a_number_that_decides_shapes_and_changes():
+    """It is an input in front of the loop, and a constant where one round stands for all."""
+    model, x = Filter(), np.arange(40.0)
+    df = grad(model.loss, compile="never")
+    for window in (2, 20):
+        model.window = window
+        df(x)
+    model.window = 30
+    with pytest.warns(RuntimeWarning, match="What keeps changing is 'window'"):
+        df(x)
+
+
 def test_loops_of_the_program():
     def f(x):
         s = 0.0

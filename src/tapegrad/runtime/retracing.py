@@ -19,6 +19,7 @@ from tapegrad.core.trees import is_traced
 from tapegrad.core.values import same_bits
 from tapegrad.ir.memory import first_read
 from tapegrad.ir.tape import Aval, Call, Guard, Tape
+from tapegrad.observe.guards.facts import Facts
 from tapegrad.observe.guards.one_time import shown
 from tapegrad.observe.guards.queried import CALLED_OUTSIDE
 from tapegrad.observe.program.source import at_source
@@ -304,13 +305,14 @@ def warn_of_state(name: str, word: str, state: State) -> None:
 def what_changed(word: str, state: State) -> str:
     """A description of what changed, or can't be compared, and the advice."""
     line = at_source(state.where.get(word))
-    if word in state.called and not state.never:
+    changes = not state.never or state.advice == Facts.CHANGES
+    if word in state.called and changes:
         return (
             f"What keeps changing is what {word!r} returns{line}. If it draws random numbers, give "
             "it a seed, or numbers to start from; else call it outside, and pass what it returns"
         )
     of_package = word in state.of_packages
-    if not state.never:
+    if changes:
         fix = "the function reaches without being passed it. Pass it as an argument"
         text = getattr(state.where.get(word), "text", "")
         if asked := re.search(rf"\blen\(([\w.]+\.)?{re.escape(word)}\)", text):

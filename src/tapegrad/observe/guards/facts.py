@@ -18,6 +18,10 @@ class Facts:
     """The lines, in order: assignments, and conditions with the user's name for the value that they
     read."""
 
+    # The advice where a number has changed, and is read in a way in which no input can be: the next
+    # trace has it as a constant.
+    CHANGES = "Pass it as an argument"
+
     def __init__(self) -> None:
         self.guards: list[tuple[str, str]] = []
         self.values: dict[str, Any] = {}

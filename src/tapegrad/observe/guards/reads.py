@@ -165,7 +165,7 @@ class Reads(Later):
         if key in self.written or key in self.remembered:
             return
         if key in self.taken and key != self.given:
-            self.use_once(word or holder.word)
+            self.use_once(word or holder.word, self.CHANGES)
             self.taken[key]()
         if key in self._first:
             return
