@@ -1,7 +1,7 @@
 # Everything that one does with this repository. `make help` lists the targets.
 
 # The first interpreter that runs and is new enough; override with `make PYTHON=...`.
-PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$python; break; }; done)
 

@@ -65,7 +65,9 @@ def test_a_callers_filter_of_warnings():
     for action in ("error", "ignore"):
         with warnings.catch_warnings():
             warnings.simplefilter(action)
-            assert played(np.array([0.0, 2.0])) == 6.0
+            # From Python 3.14 on, `catch_warnings` reads the filters in Python: they are guarded.
+            is_guarded = action == "ignore" and sys.version_info >= (3, 14)
+            assert played(np.array([0.0, 2.0])) == (-np.inf if is_guarded else 6.0)
 
 
 def test_the_byte_order_of_an_argument():

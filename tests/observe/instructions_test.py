@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dis
 import opcode
 import sys
@@ -17,6 +16,7 @@ from tests.observe.programs import EACH_TIME, PROGRAMS, RUN, SETTING
 
 import tapegrad
 from tapegrad import grad
+from tapegrad.core.listing import NAMES
 from tapegrad.observe import programs
 from tapegrad.observe.program import frames, watching
 from tapegrad.observe.program.stack_heights import heights_of
@@ -33,7 +33,7 @@ def instructions() -> list[str]:
     found = [name for name in dis.opmap if name not in PSEUDO and name not in INTRINSICS]
     for name, names in INTRINSICS.items():
         found += getattr(opcode, names) if name in dis.opmap else ()
-    return found
+    return sorted({NAMES.get(name, name) for name in found})
 
 
 def codes_in(code):
@@ -146,8 +146,7 @@ def test_heights_follow_from_the_code():
     assert count > 2000
 
 
-_HEIGHT = 64  # in an interpreter's frame, in bytes, in all versions that are described
-# When Python stores a frame's height there, which it does for a trace function.
+# When Python stores a frame's height, which it does for a trace function.
 _STORED = {(3, 11): "opcode"}.get(VERSION, "line")
 
 
@@ -174,7 +173,7 @@ def test_heights_are_those_that_python_stores(tmp_path):
         if id(code) not in heights:
             heights[id(code)] = code, heights_of(code)
         if event == _STORED:
-            stored = ctypes.c_int32.from_address(frames.address_of(frame) + _HEIGHT).value
+            stored = frames.live(frames.address_of(frame))
             followed = heights[id(code)][1][frame.f_lasti >> 1]
             seen += 1
             if stored != followed:

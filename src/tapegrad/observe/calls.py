@@ -330,6 +330,8 @@ def _instance(o: RunRecord, kind: type, args: Sequence[Any], kwargs: dict[str, A
         o.reads.use_once(name_of(kind), advice_about(kind, ""))
         return None
     given = [*args, *kwargs.values()]
+    if kind is weakref.ref and len(given) == 1:
+        return None  # it reads nothing of the object
     return o.taken(o.gone_through(given) if kind in _GOING_THROUGH else given)
 
 

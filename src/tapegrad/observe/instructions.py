@@ -41,8 +41,10 @@ from tapegrad.observe.operands.replacement import (
 from tapegrad.observe.packages import library_calls
 from tapegrad.observe.packages.opaque import FOLLOWED, remembers
 from tapegrad.observe.program.frames import (
+    IS_TAGGED,
     MISSING,
     entry,
+    has_mapping,
     operand,
     operand_at,
     operands,
@@ -296,7 +298,7 @@ def call_with(
     a: Activation, above: int, count: int, names: tuple[str, ...], filled: bool = False
 ) -> Then | None:
     """Handle a call. Below the arguments are a method and its object, or a callable and an empty
-    entry, which is the lower one in Python 3.11 and 3.12, and the upper one in 3.13."""
+    entry, which is the lower one in Python 3.11 and 3.12, and the upper one in later versions."""
     first, second = entry(a.stack, above + count + 1), entry(a.stack, above + count)
     values = upper(a.stack, count, above)
     f = second if first is MISSING else first
@@ -330,18 +332,18 @@ def call_with(
 
 
 @library_calls.watched
-def call_ex(a: Activation, flags: int) -> Then | None:
+def call_ex(a: Activation, flags: int | None) -> Then | None:
     return call_together(a, flags)
 
 
-def call_together(a: Activation, flags: int, filled: bool = False) -> Then | None:
-    above = flags & 1
+def call_together(a: Activation, flags: int | None, filled: bool = False) -> Then | None:
+    above = has_mapping(flags)
     if a.o.lent is not None:
         for k in range(above + 1):
             a.o.lent.pass_on(a, k)
-    kwargs = a.top(0) if above else {}
+    kwargs = a.top(0) if above and a.top(0) is not MISSING else {}
     args, f = a.top(above), a.top(above + 1)
-    lower = f is MISSING  # Python 3.13 leaves the upper entry empty
+    lower = f is MISSING  # from Python 3.13 on the upper entry is empty
     f = a.top(above + 2) if lower else f
     passed = [*args] if type(args) in (list, tuple) else []
     found = [] if filled else fill_called(a, f, passed, kwargs if type(kwargs) is dict else {})
@@ -380,8 +382,12 @@ def make_function(a: Activation, _: Any) -> None:
 @library_calls.watched
 def enter_with(a: Activation, _: Any) -> Then | None:
     x = a.top()
+    if x is MISSING:  # in Python 3.14, if the method's descriptor has bound it
+        unknown(a, "LOAD_SPECIAL")
+        return None
     for enters in (threads.enter_with, repeated_calls.enter_with, library_calls.enter_with):
         if (asked := enters(a, x)) is not FOLLOWED:
+            _put_methods(a, x)
             return asked
     a.o.kind(x)
     for name in ("__enter__", "__exit__"):
@@ -389,6 +395,15 @@ def enter_with(a: Activation, _: Any) -> Then | None:
     if (note := a.o.operands([x])) is not None:
         note(None)
     return None
+
+
+def _put_methods(a: Activation, x: Any) -> None:
+    """Put the methods of what has replaced `x` on top of the stack where Python has looked up those
+    of `x`. From Python 3.14 on, `__exit__`, `x`, `__enter__` and `x` are on the stack."""
+    by: Any = a.top()
+    if IS_TAGGED and by is not x:
+        for k, new in enumerate((type(by).__enter__, by, type(by).__exit__), 1):
+            replace(operand_at(a.stack, k), new)
 
 
 def formatted(a: Activation, how: tuple[int, int]) -> Then | None:

@@ -119,6 +119,12 @@ def returned(a: Activation, name: str) -> None:
             a.o.refuse(error)
 
 
+def is_builtin(a: Activation, _: Any) -> None:
+    """Replace the built-in function that the program's `all` is compared with, so that the program
+    calls its own. See `core/listing.py`."""
+    replace(operand_at(a.stack, 0), object())
+
+
 def identity(a: Activation, _: Any) -> None:
     x, y = a.top(1), a.top(0)
     try:

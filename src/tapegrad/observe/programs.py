@@ -39,7 +39,7 @@ _SILENT = """
     INTRINSIC_LIST_TO_TUPLE INTRINSIC_PREP_RERAISE_STAR INTRINSIC_STOPITERATION_ERROR
     INTRINSIC_TYPEVAR INTRINSIC_TYPEVAR_WITH_BOUND INTRINSIC_TYPEVAR_WITH_CONSTRAINTS
     INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SET_FUNCTION_TYPE_PARAMS
-    INTRINSIC_SET_TYPEPARAM_DEFAULT
+    INTRINSIC_SET_TYPEPARAM_DEFAULT LOAD_COMMON_CONSTANT
 """
 
 # They may do anything, as may all that aren't in a table. They are listed since they were reviewed.
@@ -47,7 +47,7 @@ _ANYTHING = """
     ASYNC_GEN_WRAP BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE
     INTRINSIC_ASYNC_GEN_WRAP IMPORT_STAR INTRINSIC_IMPORT_STAR PRINT_EXPR INTRINSIC_PRINT
     INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS INTRINSIC_1_INVALID INTRINSIC_2_INVALID
-    ENTER_EXECUTOR RESERVED
+    ENTER_EXECUTOR RESERVED BUILD_INTERPOLATION BUILD_TEMPLATE
 """
 SILENT = frozenset(_SILENT.split())
 ANYTHING = frozenset(_ANYTHING.split())
@@ -80,6 +80,7 @@ HANDLERS: dict[str, Handler] = {
     "CHECK_EG_MATCH": lambda a, _: a.o.taken([a.top()]),
     "CONTAINS_OP": operators.contains,
     "IS_OP": operators.identity,
+    "IS_BUILTIN": operators.is_builtin,
     "GET_ITER": do.begin_loop,
     "GET_YIELD_FROM_ITER": do.iterate,
     "UNPACK_SEQUENCE": do.iterate,
@@ -122,7 +123,8 @@ HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
 DETAILED = frozenset(
     [
         *HASHING,
-        *("BINARY_OP", "CALL", "COMPARE_OP", "CONVERT_VALUE", "FORMAT_VALUE", "LOAD_SUPER_ATTR"),
+        *("BINARY_OP", "CALL", "COMPARE_OP", "CONVERT_VALUE", "FORMAT_VALUE", "LOAD_SPECIAL"),
+        "LOAD_SUPER_ATTR",
     ]
 )
 _DEREF = (names_of.load_deref, names_of.store_deref, names_of.delete_deref)
@@ -174,7 +176,7 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
     return program, [top_of(height) for height in heights or [0] * len(program)]
 
 
-def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
+def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any] | None:
     """The handler and argument of an instruction in `DETAILED`. `names` are the keyword
     arguments."""
     name = i.opname
@@ -190,4 +192,6 @@ def _entry(i: dis.Instruction, arg: int, names: tuple[str, ...]) -> tuple[Handle
         return do.formatted, (0, arg)
     if name == "LOAD_SUPER_ATTR":
         return do.load_super_attribute, (i.argval, bool(arg & 2))
+    if name == "LOAD_SPECIAL":  # of `with`, or of `async with`
+        return None if arg < 2 else (do.unknown, name)
     return do.call, (arg, names)

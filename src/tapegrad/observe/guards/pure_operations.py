@@ -41,9 +41,10 @@ from tapegrad.observe.objects.purity import (
     is_silent,
     module_of,
 )
+from tapegrad.observe.program.frames import COUNTED
 from tapegrad.primitives.base import Value
 
-ALONE = 3  # references by its holder, the local name, and the argument of `getrefcount`
+ALONE = 2 + COUNTED  # references by its holder, the local name, and the argument of `getrefcount`
 
 
 # ---- values

@@ -218,13 +218,14 @@ def reads_own(o: Uses, f: Any, args: Sequence[Any]) -> bool:
     return _is_asked(f) or (type(f) is types.FunctionType and is_own(f.__code__))
 
 
+_DECIMAL = ("decimal", "_decimal")  # the latter from Python 3.14 on
 _OF_CONTEXTS = ("getcontext", "setcontext", "localcontext", "Context")
 
 
 def sets_options(o: Uses, f: Any) -> bool:
     """Whether this sets NumPy's print options or error handling, or is about the context of decimal
     numbers. Their values before are guarded."""
-    if getattr(f, "__module__", None) == "decimal" and f.__name__ in _OF_CONTEXTS:
+    if getattr(f, "__module__", None) in _DECIMAL and f.__name__ in _OF_CONTEXTS:
         note_settings(o.reads, "decimal")
     elif f is np.seterr:
         note_settings(o.reads, "errors")

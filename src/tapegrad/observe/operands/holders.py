@@ -33,7 +33,6 @@ from tapegrad.primitives.base import Value
 
 Put = Callable[[Any], None]
 MAX_SEARCH = 20_000  # maximal number of objects in a search
-_count_at = ctypes.c_ssize_t.from_address
 _word_at = ctypes.c_size_t.from_address
 _ITEMS: tuple[Any, ...] = (list, tuple, dict, collections.deque, set, frozenset, types.CellType)
 _OPAQUE_HOLDERS: tuple[Any, ...] = (functools.partial, types.MethodType, types.MappingProxyType)
@@ -43,6 +42,7 @@ _ITERATORS: tuple[Any, ...] = (type(iter(np.empty(1))), type(iter([])), type(ite
 _ITERATORS += (enumerate, zip, map, filter, reversed)
 # Instructions that keep their operands on the stack until the called function returns.
 _HOLDING = ("CALL", "PRECALL", "BINARY", "COMPARE", "STORE_SUBSCR", "STORE_SLICE", "FOR_ITER")
+_BY_ADDRESS = (frames.set_local, frames.replace_word)  # they don't refer to the holder
 
 
 class Views:
@@ -84,7 +84,7 @@ class Views:
         """Whether all references were found. Those of `others` are kept as they are."""
         for key in self.members:
             here = 2 if key == id(self.owner) else 1
-            if _count_at(key).value != here + self.counts[key] + others[key]:
+            if frames.count_at(key) != here + self.counts[key] + others[key]:
                 return False
         return True
 
@@ -140,7 +140,7 @@ class Search:
             if key not in known:
                 known.add(key)
                 noted = key in self.a.o.functions
-                if _count_at(key).value != self.found[key] + self.kept[key] + noted:
+                if frames.count_at(key) != self.found[key] + self.kept[key] + noted:
                     return False
                 waiting += self.above[key]
         return True
@@ -156,6 +156,7 @@ class Search:
         entries in use, and whether the stack entries certainly are."""
         frame = self.a.frame
         while frame is not None and frame is not self.until:
+            frames.own_variables(frame)
             a = getattr(frame.f_trace, "__self__", None)
             if isinstance(a, Activation) and a.o is self.a.o:
                 self._runs(a)
@@ -164,6 +165,7 @@ class Search:
 
     def _runs(self, a: Activation) -> None:
         """Count the references of a frame and its activation to the function that they run."""
+        frames.own_function(a.address)
         self.found[id(a.function)] += 2
         self.above.setdefault(id(a.function), set()).add(0)
 
@@ -181,17 +183,17 @@ class Search:
         variables = variables_of(code)
         for k in range(live):
             at = frames.place_of(address, k)
-            key = _word_at(at).value
+            key = frames.word(at)
             if not key:
                 continue
+            put = functools.partial(frames.set_local, address, k)
             if k >= variables and not safe:
                 if key in self.family.members:
-                    self.family.held(
-                        self.family.members[key], functools.partial(frames.replace, at)
-                    )
+                    self.family.held(self.family.members[key], put)
                 continue
+            frames.own(at)
             x = frames.operand(at, 0)
-            self._met(x, functools.partial(frames.replace, at), "")
+            self._met(x, put, "")
             del x
         self._met(frames.names_of(address), None, "")
 
@@ -205,7 +207,7 @@ class Search:
         if self.family.has(x):
             self.family.held(x, put, what)
             self.holding.add(self.current)
-            self.kept[self.current] += getattr(put, "func", None) is not frames.replace
+            self.kept[self.current] += getattr(put, "func", None) not in _BY_ADDRESS
         elif self._is_open(x, kind):
             self._above(x)
             if id(x) not in self.seen:
@@ -251,7 +253,7 @@ class Search:
         elif isinstance(x, tuple):
             for k in range(tuple.__len__(x)):
                 at = id(x) + tuple.__basicsize__ + k * tuple.__itemsize__
-                self._met(tuple.__getitem__(x, k), functools.partial(frames.replace, at), "")
+                self._met(tuple.__getitem__(x, k), functools.partial(frames.replace_word, at), "")
         elif kind is types.CellType:
             with contextlib.suppress(ValueError):  # it may be empty
                 self._met(x.cell_contents, functools.partial(setattr, x, "cell_contents"), "")
@@ -286,7 +288,7 @@ class Search:
             if kind in _ITERATORS:
                 words = range(id(x) + object.__basicsize__, id(x) + kind.__basicsize__, 8)
                 at = next((at for at in words if _word_at(at).value == id(y)), None)
-                put = None if at is None else functools.partial(frames.replace, at)
+                put = None if at is None else functools.partial(frames.replace_word, at)
             self._met(y, put, f"a {kind.__name__}")
 
     def _attributes(self, x: Any) -> None:

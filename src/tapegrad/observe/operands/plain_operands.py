@@ -214,10 +214,14 @@ def _or_itself(plain: Plain, x: Any) -> Any:
 
 
 def plain_of_key(x: Any) -> Any:
-    """The plain number of a traced one, also inside tuples; None for other objects."""
+    """The plain number of a traced one, also inside tuples; None for other objects.
+
+    From Python 3.14 on, a tuple keeps its hash. That of a traced number is right for one
+    instruction only (`tracing/tracers/hashing.py`), so a copy of the tuple is the key there."""
     if type(x) is tuple or (isinstance(x, tuple) and hasattr(x, "_fields")):
         found = [plain_of_key(y) for y in x]
-        if all(y is None for y in found):
+        is_kept = _HASHES_ARE_KEPT and any(isinstance(y, Value) for y in x)
+        if all(y is None for y in found) and not is_kept:
             return None
         both = [x if y is None else y for x, y in zip(x, found, strict=True)]
         return tuple(both) if type(x) is tuple else type(x)(*both)
@@ -244,6 +248,7 @@ def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
         frames.replace(operand_at(a.stack, k), found)
 
 
+_HASHES_ARE_KEPT = sys.version_info >= (3, 14)
 _KEYED = (dict, set, frozenset, types.MappingProxyType)
 _BY_KEY = {"get", "setdefault", "pop", "add", "discard", "remove", "move_to_end"}
 _BY_KEY |= {"__getitem__", "__setitem__", "__delitem__", "__contains__"}

@@ -124,7 +124,7 @@ class Control:
                     (self._side(first, side), self._side(second, side)) for side in (True, False)
                 ]
                 continue
-            if i.opcode != j.opcode or (i.opcode not in JUMPING and i.argrepr != j.argrepr):
+            if i.opname != j.opname or (i.opcode not in JUMPING and i.argrepr != j.argrepr):
                 return False
             if i.opcode not in JUMPING and i.arg != j.arg:
                 return False

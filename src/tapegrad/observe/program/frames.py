@@ -9,6 +9,17 @@ runs the stack is consistent, so it can be read from memory:
 The layouts are those of CPython's `Include/internal/pycore_frame.h`. `stack_heights.py` computes
 the stack's height. Before the first use, all of this is tried on a function whose operands are
 known (`watching.py`). If that fails nothing is read from memory, and runs aren't observed.
+
+From Python 3.14 on, a variable or stack entry has a tag in its two lowest bits
+(`pycore_stackref.h`). An entry with tag 1 is borrowed: it refers to an object without counting as a
+reference, because a variable of the frame, or of a caller, does:
+
+    LOAD_FAST_BORROW x     the entry is borrowed from `x`
+    CALL f                 so is the parameter of a Python function
+
+So a borrowed entry has to become one of its own, by `own`, before references are counted, and
+before its variable is set (`set_local`). Tag 1 alone is an empty entry, and immortal objects have
+tag 1, too. Tag 3 is that of an integer.
 """
 
 from __future__ import annotations
@@ -20,6 +31,8 @@ import operator
 import sys
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
+
+from tapegrad.observe.program.stack_heights import variables_of
 
 _object_at = ctypes.py_object.from_address
 _word_at = ctypes.c_size_t.from_address
@@ -33,7 +46,9 @@ class Layout(NamedTuple):
     function: int
     globals: int
     names: int  # the dict of a frame's variables, if one was made
-    top: int  # the number of variables and stack entries in use; -1 while the frame computes
+    # The number of variables and stack entries in use; -1 while the frame computes. From Python
+    # 3.14 on, the address behind the last of them.
+    top: int
     locals: int
 
 
@@ -41,16 +56,28 @@ _LAYOUTS = {
     (3, 11): Layout(0, 8, 24, 64, 72),
     (3, 12): Layout(16, 24, 40, 64, 72),
     (3, 13): Layout(16, 24, 40, 64, 72),
+    (3, 14): Layout(16, 24, 40, 64, 80),
 }
+IS_TAGGED = sys.version_info >= (3, 14)  # whether variables and stack entries have tags
 _layout = _LAYOUTS.get(sys.version_info[:2], _LAYOUTS[3, 11])
 _FUNCTION, _GLOBALS, _NAMES, _TOP, _LOCALS = _layout
 
 
+@functools.cache
 def is_described() -> bool:
-    """Whether this interpreter's memory layout is known. In free-threaded builds, and in debug
-    builds, objects begin with more than two words."""
+    """Whether this interpreter's memory layout is known, and a frame's variables are where it says.
+    In free-threaded builds, and in debug builds, objects begin with more than two words."""
     known = sys.implementation.name == "cpython" and sys.version_info[:2] in _LAYOUTS
-    return known and _WORD == 8 and object.__basicsize__ == 2 * _WORD
+    known = known and sys.byteorder == "little"
+    known = known and _WORD == 8 and object.__basicsize__ == 2 * _WORD
+    return known and _is_found(object(), object())
+
+
+def _is_found(x: object, y: object) -> bool:
+    """Whether the frame of this function has it, and its parameters, where they should be."""
+    at = address_of(sys._getframe())
+    found = [word(at + _FUNCTION), word(place_of(at, 0)), word(place_of(at, 1))]
+    return found == [id(_is_found), id(x), id(y)]
 
 
 class Missing:
@@ -67,10 +94,8 @@ def address_of(frame: FrameType) -> int:
 
 def function_of(address: int) -> Any:
     """The function that a frame runs."""
-    try:
-        return _object_at(address + _FUNCTION).value
-    except ValueError:
-        return None
+    found = operand(address + _FUNCTION, 0)
+    return None if found is MISSING else found
 
 
 def top_of(height: int) -> int:
@@ -85,7 +110,9 @@ def count_of(top: int) -> int:
 
 def live(address: int) -> int:
     """The number of variables and stack entries in use in a frame that has called Python code or is
-    suspended. It is -1 if the frame is computing, or has called C code."""
+    suspended. Up to Python 3.13 it is -1 if the frame is computing, or has called C code."""
+    if IS_TAGGED:
+        return count_of(_word_at(address + _TOP).value - address) - 1
     return ctypes.c_int.from_address(address + _TOP).value
 
 
@@ -100,50 +127,18 @@ def names_of(address: int) -> Any:
     return _object_at(address + _NAMES).value if at and at != known else None
 
 
-def operand(top: int, k: int) -> Any:
-    """The operand number `k`, counted from the top of the stack; `MISSING` if the entry is
-    empty."""
-    try:
-        return _object_at(top - _WORD * k).value
-    except ValueError:
-        return MISSING
-
-
 def operand_at(top: int, k: int) -> int:
     """The address of operand number `k`."""
     return top - _WORD * k
 
 
-def operands(top: int) -> tuple[Any, Any]:
-    """The two topmost entries of the stack, the topmost last."""
-    try:
-        return _object_at(top - _WORD).value, _object_at(top).value
-    except ValueError:
-        return operand(top, 1), operand(top, 0)
+def word(at: int) -> int:
+    """The address of the object of a variable or stack entry; 0 if it is empty."""
+    return _word_at(at).value & ~1 if IS_TAGGED else _word_at(at).value
 
 
-def entry(top: int, k: int) -> Any:
-    """The same as `operand`, but faster for entries that are often empty."""
-    at = top - _WORD * k
-    return _object_at(at).value if _word_at(at).value else MISSING
-
-
-def upper(top: int, count: int, above: int = 0) -> list[Any]:
-    """A list of `count` entries of the stack, the topmost last, below the `above` topmost ones."""
-    places = range(above + count - 1, above - 1, -1)
-    try:
-        return [_object_at(top - _WORD * k).value for k in places]
-    except ValueError:
-        return [operand(top, k) for k in places]
-
-
-def references(at: int) -> int:
-    """The reference count of the object at this address."""
-    return ctypes.c_ssize_t.from_address(_word_at(at).value).value
-
-
-def replace(at: int, x: Any) -> None:
-    """Replace the object at this address by `x`; it may be an entry of the stack."""
+def replace_word(at: int, x: Any) -> None:
+    """Replace a reference of an object, which isn't empty, by one to `x`."""
     place = _word_at(at)
     old = ctypes.cast(place.value, ctypes.py_object)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
@@ -151,26 +146,176 @@ def replace(at: int, x: Any) -> None:
     ctypes.pythonapi.Py_DecRef(old)
 
 
-def local(address: int, k: int) -> Any:
-    """The entry number `k` of the local variables: a value, or the cell that holds it."""
-    try:
-        return _object_at(address + _LOCALS + _WORD * k).value
-    except ValueError:
-        return MISSING
+if sys.version_info >= (3, 14):
+    from _ctypes import PyObj_FromPtr as _object
+
+    # The reference count of the object at an address. The rest of the word holds flags.
+    _count_at = ctypes.c_uint32.from_address
+    _signed_at = ctypes.c_int32.from_address
+
+    def operand(top: int, k: int) -> Any:
+        """The operand number `k`, counted from the top of the stack; `MISSING` if the entry is
+        empty."""
+        found = _word_at(top - _WORD * k).value
+        if found & 2:
+            return ctypes.c_ssize_t(found).value >> 2
+        return _object(found & ~1) if found & ~1 else MISSING
+
+    entry = operand
+
+    def operands(top: int) -> tuple[Any, Any]:
+        """The two topmost entries of the stack, the topmost last."""
+        return operand(top, 1), operand(top, 0)
+
+    def upper(top: int, count: int, above: int = 0) -> list[Any]:
+        """A list of `count` entries of the stack, the topmost last, below the `above` topmost
+        ones."""
+        return [operand(top, k) for k in range(above + count - 1, above - 1, -1)]
+
+    def own(at: int) -> None:
+        """Let a variable or stack entry have a reference of its own, if it is borrowed."""
+        found = _word_at(at).value
+        if found & 3 == 1 and found != 1 and not _is_immortal(found - 1):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(_object(found - 1)))
+            _word_at(at).value = found - 1
+
+    def _is_immortal(x: int) -> bool:
+        return _signed_at(x).value < 0
+
+    def local(address: int, k: int) -> Any:
+        """The entry number `k` of the local variables: a value, or the cell that holds it. The
+        variable then has a reference of its own."""
+        own(at := place_of(address, k))
+        return operand(at, 0)
+
+    def replace(at: int, x: Any) -> None:
+        """Replace an entry of the stack by `x`."""
+        old = _word_at(at).value
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
+        _word_at(at).value = id(x) | _is_immortal(id(x))
+        if not old & 1:
+            ctypes.pythonapi.Py_DecRef(ctypes.cast(old, ctypes.py_object))
+
+    def set_local(address: int, k: int, x: Any) -> None:
+        """Set number `k` among a frame's variables and stack entries. It isn't in a cell. What is
+        borrowed from it has references of its own then: entries of the frame's stack, and variables
+        and entries of the frames that it has called."""
+        at = place_of(address, k)
+        lent, around = _word_at(at).value | 1, [address]
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and (here := address_of(frame)) != address:
+            around.append(here)
+            frame = frame.f_back
+        for here in around if frame is not None else [address]:
+            for other in range(place_of(here, 0), place_of(here, live(here)), _WORD):
+                if _word_at(other).value == lent:
+                    own(other)
+        replace(at, x)
+
+else:
+    _count_at = ctypes.c_ssize_t.from_address
+    replace = replace_word
+
+    def operand(top: int, k: int) -> Any:
+        """The operand number `k`, counted from the top of the stack; `MISSING` if the entry is
+        empty."""
+        try:
+            return _object_at(top - _WORD * k).value
+        except ValueError:
+            return MISSING
+
+    def entry(top: int, k: int) -> Any:
+        """The same as `operand`, but faster for entries that are often empty."""
+        at = top - _WORD * k
+        return _object_at(at).value if _word_at(at).value else MISSING
+
+    def operands(top: int) -> tuple[Any, Any]:
+        """The two topmost entries of the stack, the topmost last."""
+        try:
+            return _object_at(top - _WORD).value, _object_at(top).value
+        except ValueError:
+            return operand(top, 1), operand(top, 0)
+
+    def upper(top: int, count: int, above: int = 0) -> list[Any]:
+        """A list of `count` entries of the stack, the topmost last, below the `above` topmost
+        ones."""
+        places = range(above + count - 1, above - 1, -1)
+        try:
+            return [_object_at(top - _WORD * k).value for k in places]
+        except ValueError:
+            return [operand(top, k) for k in places]
+
+    def own(at: int) -> None:
+        """Do nothing: each variable and stack entry has a reference of its own."""
+
+    def local(address: int, k: int) -> Any:
+        """The entry number `k` of the local variables: a value, or the cell that holds it."""
+        try:
+            return _object_at(address + _LOCALS + _WORD * k).value
+        except ValueError:
+            return MISSING
+
+    def set_local(address: int, k: int, x: Any) -> None:
+        """Set number `k` among a frame's variables and stack entries. It is bound and isn't in a
+        cell."""
+        replace_word(address + _LOCALS + _WORD * k, x)
+
+
+def _count_of(x: object) -> int:
+    return sys.getrefcount(x)
+
+
+def _counted() -> int:
+    x = object()
+    return _count_of(x) - sys.getrefcount(x)
+
+
+# The number of references to a variable's value that a call by a parameter, or an argument, adds:
+# 1, and from Python 3.14 on 0, since they are borrowed.
+COUNTED = _counted()
+
+
+def has_mapping(flags: int | None) -> int:
+    """Whether the topmost entry of the stack is for the keyword arguments of `f(*args, **kwargs)`;
+    `flags` is the instruction's argument. From Python 3.14 on there always is one, perhaps
+    empty."""
+    return 1 if IS_TAGGED else (flags or 0) & 1
+
+
+def count_at(x: int) -> int:
+    """The reference count of the object at the address `x`."""
+    return _count_at(x).value
+
+
+def references(at: int) -> int:
+    """The reference count of the object of a variable or stack entry."""
+    own(at)
+    return _count_at(word(at)).value
+
+
+def own_function(address: int) -> None:
+    """Let a frame have a reference of its own to the function that it runs."""
+    own(address + _FUNCTION)
+
+
+def own_variables(frame: FrameType) -> None:
+    """Let all variables of a frame have references of their own."""
+    address = address_of(frame)
+    for k in range(variables_of(frame.f_code) if IS_TAGGED else 0):
+        own(place_of(address, k))
 
 
 def put_locals(frame: FrameType, values: dict[int, Any]) -> None:
     """Set local variables of a frame, given by their numbers."""
+    if IS_TAGGED:  # `f_locals` would hold the old values until the frame ends
+        for k, x in values.items():
+            set_local(address_of(frame), k, x)
+        return
     held = frame.f_locals
     for k, x in values.items():
         held[frame.f_code.co_varnames[k]] = x
     if values and sys.version_info < (3, 13):  # from 3.13 on, `f_locals` is live
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-
-
-def set_local(address: int, k: int, x: Any) -> None:
-    """Set a variable that is bound and isn't in a cell."""
-    replace(address + _LOCALS + _WORD * k, x)
 
 
 def version_of(kind: type) -> ctypes.c_uint32 | None:
@@ -206,17 +351,34 @@ def has_versions() -> bool:
 
 def holds(frame: FrameType, height: int, function: Any, first: Any, second: Any, last: Any) -> bool:
     """Whether a frame that is about to compare runs this function, with `first` as its first
-    variable, and on its stack a value equal to `last`, and `second`. Only words inside the frame
-    are read until these are known to be right."""
+    variable, an empty third one, and on its stack a value equal to `last`, and `second`. Only words
+    inside the frame are read until these are known to be right."""
     at = address_of(frame)
     top = at + top_of(height)
     return (
-        _word_at(at + _FUNCTION).value == id(function)
-        and _word_at(at + _LOCALS).value == id(first)
-        and _word_at(top).value == id(second)
+        word(at + _FUNCTION) == id(function)
+        and word(at + _LOCALS) == id(first)
+        and word(top) == id(second)
+        and word(place_of(at, 2)) == 0
+        and (live(at) == height if IS_TAGGED else True)
         and operand(top, 1) == last
         and isinstance(function_of(at), FunctionType)
     )
+
+
+def can_replace(frame: FrameType, height: int, x: Any, by: Any) -> bool:
+    """Whether `by` takes the place of `x` on top of a frame's stack, and both are counted as often
+    as they should be."""
+    at, both = address_of(frame) + top_of(height), (id(x), id(by))
+    if any(count_at(id(y)) != sys.getrefcount(y) - COUNTED for y in (x, by)):
+        return False
+    own(at)
+    before = [count_at(k) for k in both]
+    if _word_at(at).value != id(x) or before[0] < 2:
+        return False
+    replace(at, by)
+    after = [count_at(k) for k in both]
+    return operand(at, 0) is by and after == [before[0] - 1, before[1] + 1]
 
 
 def operator_of(frame: FrameType, x: Any = None) -> Any:

@@ -312,6 +312,7 @@ def own_names(code: CodeType) -> tuple[str, ...]:
 
 _LEAVES_NONE = ("STORE_", "POP_", "DELETE_", "JUMP_", "RETURN_", "RAISE_", "LIST_APPEND")
 _TAKES = dict.fromkeys(["LOAD_METHOD", "LOAD_ATTR", "FOR_ITER", "GET_LEN", "END_FOR"], 1)
+_TAKES |= {"LOAD_SPECIAL": 1}
 _TAKES |= dict.fromkeys(["UNPACK_SEQUENCE", "UNPACK_EX", "STORE_FAST_LOAD_FAST"], 1)
 _PASSING = ("PRECALL", "EXTENDED_ARG", "CACHE", "NOP", "RESUME", "KW_NAMES")
 

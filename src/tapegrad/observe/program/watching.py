@@ -114,8 +114,8 @@ else:
 class _Trial(Follower):
     """Follows a function whose operands are known."""
 
-    def __init__(self, code: CodeType, expected: tuple[object, ...]) -> None:
-        self.code, self.expected = code, expected
+    def __init__(self, code: CodeType, expected: tuple[object, ...], by: object) -> None:
+        self.code, self.expected, self.by = code, expected, by
         self.heights = heights_of(code) or []
         self.found: list[bool] = []
         self.codes: dict[int, CodeType] = {}
@@ -130,8 +130,10 @@ class _Trial(Follower):
         at = frame.f_lasti
         if event == "opcode" and frame.f_code.co_code[at] == dis.opmap["COMPARE_OP"]:
             height = self.heights[at >> 1]
-            # Two parameters, a free variable and two operands.
-            self.found.append(height == 5 and frames.holds(frame, height, *self.expected))
+            # Two parameters, two variables, one of them free, and two operands.
+            holds = height == 6 and frames.holds(frame, height, *self.expected)
+            second = self.expected[2]
+            self.found.append(holds and frames.can_replace(frame, height, second, self.by))
         return self.step
 
 
@@ -144,13 +146,16 @@ def can_watch() -> bool:
     first, second, free = object(), object(), object()
 
     def probe(x: object, y: object) -> bool:
-        return (x, free) == y
+        found = (x, free) == y
+        return found
 
-    trial = _Trial(probe.__code__, (probe, first, second, (first, free)))
+    by = first, free
+    trial = _Trial(probe.__code__, (probe, first, second, (first, free)), by)
+    count = sys.getrefcount(by)
     try:
         sys.settrace(trial.enter)
-        probe(first, second)
+        trial.found.append(probe(first, second))
     finally:
         sys.settrace(None)
         release(trial.codes)
-    return trial.found == [True]
+    return trial.found == [True, True] and sys.getrefcount(by) == count

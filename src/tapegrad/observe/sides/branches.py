@@ -29,6 +29,7 @@ from tapegrad.observe.program.frames import (
     local,
     names_of,
     operand,
+    own,
     put_locals,
     replace,
     top_of,
@@ -453,7 +454,8 @@ def _values(a: Activation, join: Join, sides: Sides) -> Values:
     live = sorted(sides.flow.live(join.offset))
     found = {k: local(a.address, k) for k in live if code.co_varnames[k] not in code.co_cellvars}
     for k in range(join.base, join.top):
-        found[k] = operand(a.address + top_of(k + 1 - a.lowered), 0)
+        own(at := a.address + top_of(k + 1 - a.lowered))
+        found[k] = operand(at, 0)
     return found
 
 

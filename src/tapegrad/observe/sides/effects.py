@@ -41,7 +41,7 @@ from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open
 from tapegrad.observe.objects.purity import INERT
 from tapegrad.observe.objects.purity import is_own as is_own_code
 from tapegrad.observe.program import frames
-from tapegrad.observe.program.frames import MISSING, local, operand_at
+from tapegrad.observe.program.frames import MISSING, has_mapping, local, operand_at, own
 from tapegrad.observe.program.joins import EXHAUSTED, sides_of
 from tapegrad.observe.program.watching import PREFIX_TOLD
 from tapegrad.observe.sides.owned_objects import Owned, is_own
@@ -71,7 +71,7 @@ _NAMES = """
     POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_NONE
     POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_TOP PRECALL PUSH_NULL
     RESUME RETURN_CONST RETURN_GENERATOR RETURN_VALUE SET_FUNCTION_ATTRIBUTE STORE_FAST
-    STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST SWAP
+    STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST SWAP LOAD_COMMON_CONSTANT IS_BUILTIN
 """
 _NOTHING = frozenset(_NAMES.split())
 
@@ -194,6 +194,7 @@ def _goes_on(a: Activation, arg: Any) -> bool:
         return not getattr(x, "is_shared", True)
     # Up to Python 3.11, a comprehension is a function that is passed the iterator.
     passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
+    own(operand_at(a.stack, 0))
     if sys.getrefcount(x) > ALONE + passed:
         return False
     if kind is types.GeneratorType:
@@ -438,10 +439,10 @@ def _grows(a: Activation, x: Any) -> bool:
     return any(x is grown for grown in a.o.effects.growing)
 
 
-def _called_with(a: Activation, flags: int) -> bool:
+def _called_with(a: Activation, flags: int | None) -> bool:
     """Check `f(*args, **kwargs)`."""
-    above = flags & 1
-    kwargs = a.top(0) if above else {}
+    above = has_mapping(flags)
+    kwargs = a.top(0) if above and a.top(0) is not MISSING else {}
     args, f = a.top(above), a.top(above + 1)
     f = a.top(above + 2) if f is MISSING else f
     if type(args) not in (list, tuple) or type(kwargs) is not dict:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from tapegrad.core.listing import instructions_of
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.objects.containers import KEYED, NUMBERED, is_open, part, put
-from tapegrad.observe.program.frames import MISSING, local
+from tapegrad.observe.program.frames import COUNTED, MISSING, has_mapping, local, operand_at, own
 from tapegrad.observe.program.liveness import flow_of, reads_and_writes
 
 
@@ -132,7 +132,7 @@ def _called(a: Activation) -> Any:
     code, at = a.frame.f_code.co_code, a.frame.f_lasti
     name, count = dis.opname[code[at]], code[at + 1]
     if name == "CALL_FUNCTION_EX":
-        return a.top(1 + (count & 1))
+        return a.top(1 + has_mapping(count))
     if name not in ("CALL", "CALL_KW"):
         return MISSING
     count += name == "CALL_KW"
@@ -146,6 +146,7 @@ def is_own(a: Activation, rounds: list[tuple[Any, int]], depth: int, names: int)
     variable before it reads it, or calls the function that has the variable."""
     code, x = a.frame.f_code, a.top(depth)
     holders = [k for k in range(code.co_nlocals) if local(a.address, k) is x]
+    own(operand_at(a.stack, depth))
     if len(holders) != 1 or code.co_flags & inspect.CO_GENERATOR:
         return False
     if sys.getrefcount(x) > _OWN_REFERENCES + names or not (
@@ -157,4 +158,4 @@ def is_own(a: Activation, rounds: list[tuple[Any, int]], depth: int, names: int)
 
 
 # References by the variable, the stack, the local name, and `getrefcount`'s argument.
-_OWN_REFERENCES = 4
+_OWN_REFERENCES = 3 + COUNTED

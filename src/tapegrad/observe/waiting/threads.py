@@ -145,17 +145,26 @@ def _is_answered(o: RunRecord, answer: Any, held: Any, args: Sequence[Any]) -> b
     if isinstance(held, threading.Thread):
         starts = answer in (_start, _unfollowed) and id(held) not in o.ran
         return place is None and (starts or id(held) in o.ran)
-    if not any(
-        kind.__name__ in ("ThreadPool", "ThreadPoolExecutor") for kind in type(held).__mro__
-    ):
-        return False  # of processes
+    kinds = {kind.__name__ for kind in type(held).__mro__}
+    if kinds.isdisjoint(("ThreadPool", "ThreadPoolExecutor")) or "InterpreterPoolExecutor" in kinds:
+        return False  # of processes, or of interpreters
     if answer is _imap and not any(hasattr(x, "__len__") for x in args[-2:]):
         return False  # without a known length
     if place is not None:
         for name in ("_shutdown", "_broken", "_state"):
             if name in vars(held):
                 o.lookups.attribute(held, name)
-    return place is None or held._initializer is None  # else its initializer has run in its threads
+    return place is None or _initializer(held) is None  # else that has run in its threads
+
+
+def _initializer(holder: Any) -> tuple[Any, Any] | None:
+    """The function that each thread of a pool calls first, and its arguments, if there is one."""
+    if hasattr(holder, "_create_worker_context"):  # from Python 3.14 on
+        context = holder._create_worker_context()
+        found = context.initializer, context.initargs
+    else:
+        found = getattr(holder, "_initializer", None), getattr(holder, "_initargs", ())
+    return None if found[0] is None else found
 
 
 def _may_wait(a: Activation, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -235,21 +244,35 @@ def _go_on(o: RunRecord) -> None:
 
 def _run(o: RunRecord, holder: Any, future: Any, f: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Run a function of a thread or pool, followed; `future` gets its result."""
-    from concurrent.futures.thread import _WorkItem
-
     known = o.threads.get(id(holder))
     if known is None or known[1] in o.workers:  # it is suspended
         known = holder, Worker(holder)
-        begins = id(holder) not in o.threads and getattr(holder, "_initializer", None)
+        begins = None if id(holder) in o.threads else _initializer(holder)
         o.threads[id(holder)] = known
-        if begins:
-            _outcome(o, holder, holder._initializer, holder._initargs)
-    o.roots.add(_WorkItem.run.__code__)
+        if begins is not None:
+            _outcome(o, holder, *begins)
     o.workers.append(known[1])
     try:
-        known[1].does(_WorkItem(future, f, args, kwargs).run)
+        known[1].does(_work(o, future, f, args, kwargs))
     finally:
         o.workers.pop()
+
+
+def _work(
+    o: RunRecord, future: Any, f: Any, args: Any, kwargs: dict[str, Any]
+) -> Callable[[], None]:
+    """What a thread of a pool does to give a future its result."""
+    from concurrent.futures import thread
+
+    item: Any = thread._WorkItem
+    o.roots.add(item.run.__code__)
+    if not hasattr(thread, "WorkerContext"):
+        run: Callable[[], None] = item(future, f, args, kwargs).run
+        return run
+    context: Any = thread.WorkerContext
+    context = context(None, ())  # from Python 3.14 on
+    o.roots.add(thread.WorkerContext.run.__code__)
+    return functools.partial(item(future, (f, args, kwargs)).run, context)
 
 
 def _outcome(o: RunRecord, pool: Any, f: Any, args: Any, kwargs: Any = None) -> tuple[bool, Any]:

@@ -27,6 +27,7 @@ from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.dispatch import dispatch
 from tapegrad.observe.objects.containers import content
 from tapegrad.observe.observer import observed
+from tapegrad.observe.program.frames import COUNTED
 from tapegrad.observe.program.source import at_line
 from tapegrad.observe.sides.appended_items import ABSENT
 from tapegrad.observe.sides.effects import Stopped
@@ -52,9 +53,10 @@ from tapegrad.tracing.tracers.tracer import (
 from tapegrad.tracing.tracers.union_numbers import IntegerOrFloat, UnionTracer
 
 # The number of references to the value of a frame's variable when they are counted: the variable
-# itself, `values` here, and three temporary ones; without those that the frame shows.
-_OWN_REFERENCES = 5
-_LEFT = 3  # to the value of a variable of a side that was run by itself
+# itself, `values` here, and three temporary ones, two of them in calls; without those that the
+# frame shows.
+_OWN_REFERENCES = 3 + 2 * COUNTED
+_LEFT = 2 + COUNTED  # to the value of a variable of a side that was run by itself
 
 
 # ---- the side that isn't taken

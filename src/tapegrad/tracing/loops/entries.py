@@ -279,7 +279,10 @@ def _of_combinations(x: Any) -> Items | None:
     kind: Any = type(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # a warning from Python 3.12 on
-        _, given, *state = x.__reduce__()
+        try:
+            _, given, *state = x.__reduce__()
+        except TypeError:  # from Python 3.14 on, what they are made of can't be asked
+            return None
     is_product = kind is itertools.product
     pools = [_of_list(pool) for pool in (given if is_product else given[:1])]
     known = [pool for pool in pools if isinstance(pool, Entries)]

@@ -67,9 +67,15 @@ def _put(holder: Any, plain: dict[int, Any]) -> None:
         with contextlib.suppress(AttributeError):  # it may be empty
             if id(x := place.__get__(holder)) in plain:
                 place.__set__(holder, plain[id(x)])
+    frame = holder.gi_frame if kind is types.GeneratorType else holder
+    if isinstance(frame, types.FrameType):
+        address = frames.address_of(frame)
+        for k in range(frames.live(address)):
+            if (key := frames.word(frames.place_of(address, k))) in plain:
+                frames.set_local(address, k, plain[key])
     for at in _words(holder):
-        if _word_at(at).value in plain:
-            frames.replace(at, plain[_word_at(at).value])
+        if (key := _word_at(at).value) in plain:
+            frames.replace_word(at, plain[key])
 
 
 def _put_items(held: dict[Any, Any], items: Iterable[tuple[Any, Any]], plain: Any) -> None:
@@ -87,11 +93,7 @@ def _put_items(held: dict[Any, Any], items: Iterable[tuple[Any, Any]], plain: An
 def _words(holder: Any) -> Iterator[int]:
     """The addresses of an object's references, if its kind is known."""
     kind: Any = type(holder)
-    frame = holder.gi_frame if kind is types.GeneratorType else holder
-    if isinstance(frame, types.FrameType):
-        address = frames.address_of(frame)
-        yield from (frames.place_of(address, k) for k in range(frames.live(address)))
-    elif isinstance(holder, tuple):
+    if isinstance(holder, tuple):
         first = id(holder) + tuple.__basicsize__
         yield from range(first, first + _WORD * tuple.__len__(holder), _WORD)
     elif kind in _HOLDING:

@@ -135,7 +135,8 @@ class FilledList(ListProxy):
         if fits and self._are_arrays:
             x, version = self._appended[0]
             is_old = any(x is y for y in before.tracers)
-            others = _holders(self._appended, 0) - held_by(self._frame, x)
+            within = held_by(self._frame, x)
+            others = _holders(self._appended, 0) - within
             fits = x._version == version and not is_old and others <= _ALONE
         if not fits:
             self.give_up()

@@ -431,7 +431,8 @@ class _Seen:
         """Whether an entry is new in the round: no variable that is read later refers to it."""
         if id(held[k]) in self.seen:
             return False
-        return holders(held, k) - held_by(self.frame, held[k]) <= _ALONE
+        within = held_by(self.frame, held[k])
+        return holders(held, k) - within <= _ALONE
 
     def _listed(self, x: list[Any]) -> Listed | None:
         rows = as_rows(x)

@@ -19,7 +19,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.observe.activations.activation import Activation
 from tapegrad.observe.activations.retracing import Retrace
 from tapegrad.observe.answers.dispatch import dispatch
-from tapegrad.observe.program.frames import operand_at
+from tapegrad.observe.program.frames import READS_TRUTH, operand_at
 from tapegrad.observe.program.frames import replace as replace_at
 from tapegrad.observe.program.joins import sides_of
 from tapegrad.primitives.loops import MIN_CALLS, MIN_ROUNDS
@@ -44,11 +44,19 @@ def tested(a: Activation, x: Any) -> None:
     and computes traced values, the test is traced from then on."""
     if a.tests is None:
         a.tests = _Tests(a.frame)
+    # From Python 3.13 on, the instruction before a jump reads the truth, and the jump takes nothing
+    # but booleans. So if the loop under way hasn't been asked there, the test isn't of a traced
+    # value, and can't become one.
+    is_answered = a.turning is not None and a.turning.has_answered
+    if a.turning is not None and type(x) is bool:
+        a.turning.has_answered = False
     tests, jump, trace = a.tests, a.frame.f_lasti, current_trace()
     exit_ = tests.exits.get(jump)
     if exit_ is None or trace is None or isinstance(x, Tracer):
         return
     own = a.turning is not None and a.turning.exit.places == exit_.places
+    if READS_TRUTH:
+        return None if not own or is_answered else renounce(each_round(tests.sides, jump))
     if type(x) not in (bool, np.bool_):
         return _give_up(a, retrace_with(each_round(tests.sides, jump))) if own else None
     if not own and exit_.places.isdisjoint(tests.sides.turning):

@@ -148,7 +148,7 @@ def place_of(frame: FrameType, iterator: Any) -> int | None:
     if not code.co_flags & inspect.CO_OPTIMIZED or dis.opname[code.co_code[at]] != "FOR_ITER":
         return None
     flow = flow_of(code)
-    if frames.is_described() and flow.heights is not None:
+    if frames.is_described() and flow.heights is not None and flow.height(at) >= 0:
         top = frames.address_of(frame) + frames.top_of(flow.height(at))
         if frames.operand(top, 0) is not iterator:
             return None
@@ -365,6 +365,7 @@ def held_by(frame: FrameType, x: Any) -> int:
     """The number of the frame's local variables that hold `x`, read later or not."""
     if not frames.is_described():
         return 0
+    frames.own_variables(frame)
     address = frames.address_of(frame)
     return sum(frames.local(address, k) is x for k in range(frame.f_code.co_nlocals))
 

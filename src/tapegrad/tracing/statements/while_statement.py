@@ -174,6 +174,7 @@ class WhileStatement:
         self._steps = self._made(going)
         self.entries = _entries(a, sides.flow, exit_)
         self._is_inside = False  # whether the frame has entered the loop itself
+        self.has_answered = False  # whether the last truth that was read is an answer of `asked`
         self._other: int | None = None  # the last other test that leaves it
         # In a round: the tests before its last, and the number of guards after them
         self._holds: Any = None
@@ -185,6 +186,7 @@ class WhileStatement:
         return self.activation.frame
 
     def begun(self) -> bool:
+        self.has_answered = True
         return self._next(lambda: next(self._steps))
 
     def asked(self, jump: int, condition: Tracer, found: bool) -> bool | None:
@@ -195,6 +197,7 @@ class WhileStatement:
             if following is None:
                 return None
             last = following
+        self.has_answered = True
         own = flow.exit_of(jump)
         assert own is not None
         going = condition if own.stays else ew.logical_not(condition)
