@@ -489,6 +489,7 @@ def test_an_argument_that_is_nan_and_decides():
         lambda y: bool(np.isfinite(y[0]) and y[0] > 0),
         lambda y: y[0] != y[0],
         lambda y: np.any(y > 0.5),  # the others decide it
+        lambda y: np.sum(y[y > 0.0]) > 0.5,  # a mask leaves it out, as np.where does
         lambda y: np.sum(np.where(y > 0, y, 0.0)) > 0.5,
     ],
 )

@@ -213,6 +213,17 @@ def test_why_a_loop_is_unrolled(f, line, why):
     assert said.endswith(SHORT) == (SHORT in why)
 
 
+def test_a_loop_that_only_calls_functions_is_named_by_its_own_line():
+    def f(x):
+        for k in range(60):
+            x = step(x, k)
+            print(end="")  # so that it is found again on the tape
+        return np.sum(x)
+
+    (said,) = explain(f, X).loops
+    assert "`for k in range(60):` is a loop of the tape, of up to 60 rounds" in said
+
+
 def test_the_advice_helps():
     """What is said to make a loop of it does."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from operator import itemgetter
@@ -85,7 +85,7 @@ def explanation(
     tape: Tape,
     history: Iterable[Event],
     is_played: bool,
-    begun: Sequence[Source],
+    begun: Mapping[Source, Source | None],
     why: Why,
 ) -> Explanation:
     """The explanation of a call that a tape served.

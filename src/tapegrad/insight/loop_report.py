@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -40,8 +40,9 @@ class Repetition(NamedTuple):
         return f"{head} was unrolled: the tape has its lines {self.rounds} times. {self.why}"
 
 
-def repetitions(tape: Tape, begun: Sequence[Source], why: Why) -> list[Repetition]:
+def repetitions(tape: Tape, begun: Mapping[Source, Source | None], why: Why) -> list[Repetition]:
     """The loops of the program with lines on the tape, or that the trace has `begun`, by line."""
+    calling = {x: head for head, x in begun.items() if x and x.function != head.function}
     found: dict[tuple[str, int], Repetition] = {}
     in_parts: Counter[Source] = Counter()  # rounds of loops that are segmented for derivatives
     lines: dict[Source, None] = {}
@@ -55,7 +56,7 @@ def repetitions(tape: Tape, begun: Sequence[Source], why: Why) -> list[Repetitio
             rounds = int(loop.most)
             if not call.is_cotangent and (segment_of(call) or in_parts[call.src]):
                 rounds = in_parts[call.src] = in_parts[call.src] + rounds * (segment_of(call) or 1)
-            src = _head(call.src)
+            src = calling.get(call.src) or _head(call.src)
             if not call.is_cotangent or not in_parts[call.src]:
                 known = found.get((src.file, src.line))
                 if known is None or not call.is_cotangent:

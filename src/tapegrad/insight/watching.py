@@ -207,7 +207,8 @@ class Watch:
             for guard in guards.get(x, ()):
                 if not same_bits(value_of(x), guard.expected):
                     raise Broken(guard)
-                self._decides(x, others, guard.src)
+                if guard.expected.dtype.kind == "b":  # not how many elements a mask selects
+                    self._decides(x, others, guard.src)
 
         literals: list[Operand] = [x for x in guards if isinstance(x, Literal)]
         for known in (*literals, *tape.inputs):

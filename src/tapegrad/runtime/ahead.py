@@ -181,7 +181,7 @@ def explained(name: str, variant: Variant, cache: Cache) -> Explanation:
         variant.shown,
         list(cache.front.history),
         variant.entry is None,
-        [*variant.traced.begun],
+        {src: first and first[0] for src, (*_, first) in variant.traced.begun.items()},
         partial(_why_unrolled, variant.traced),
     )
 
