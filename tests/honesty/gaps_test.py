@@ -89,6 +89,18 @@ def test_sums_of_pythons_floats():
     assert f(1.0) == (0.0 if sys.version_info < (3, 12) else 2.0)
 
 
+def test_real_and_complex_numbers_of_pythons():
+    """`x * complex(inf, 0.0)` or `x / z` of Python's numbers, of which Python 3.14 takes the real
+    one as it is -> as Python 3.13 computes, for which it has an imaginary part 0: where the other
+    is infinite, a part may be NaN, and a part that is zero may have another sign"""
+
+    def f(x):
+        return (x * complex(np.inf, 0.0)).imag
+
+    assert np.isnan(jit(f, compile="never")(1.0))
+    assert np.isnan(f(1.0)) == (sys.version_info < (3, 14))
+
+
 def test_logarithms_of_densities_that_have_vanished():
     """`laplace.logpdf(1000.0)` and the like of scipy.stats, where SciPy takes the logarithm of a
     density that is 0 by then -> finite, where SciPy has -inf"""
