@@ -54,8 +54,8 @@ def value_and_grad(
         values, futures; or an iterable of parts, consumed as the workers become free. A part may
         be a tree of arrays. The parts of different arguments correspond row by row.
     reduce : "sum" or "mean": whether the loss is a sum or a mean over rows.
-    plus : a penalty: a function of the first of the other arguments, in the loss's order. It is
-        added once. Inside a summed loss it would count once for each part, which is an error.
+    plus : a penalty: a function of the other arguments, in the loss's order; it may take fewer. It
+        is added once. Inside a summed loss it would count once for each part, which is an error.
     rows : the number of rows of a part, for arrays that no dask array or list divides; by default
         about 32 MB.
     check : whether the first call compares the loss of the first part with the losses of its

@@ -192,8 +192,8 @@ class Estimate:
         of : the name of a number, the path to it (indices of arrays come last), or a function of
             the parameters that returns a number. None means all parameters, by "wald" only.
         method : "wald", a multiple of the standard error to both sides; or "profile", all values
-            that the likelihood ratio doesn't reject, maximised over the other parameters. A
-            "profile" doesn't depend on the parametrisation: it maps to the logarithm, for example.
+            that the likelihood ratio doesn't reject, with the other parameters refitted. The
+            "profile" interval of log(p) has the logarithms of the ends for p.
         kind : the kind of covariance, for "wald".
         """
         if method not in ("wald", "profile"):
