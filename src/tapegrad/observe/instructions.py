@@ -43,6 +43,7 @@ from tapegrad.observe.packages.opaque import FOLLOWED, remembers
 from tapegrad.observe.program.frames import (
     IS_TAGGED,
     MISSING,
+    clear,
     entry,
     has_mapping,
     operand,
@@ -399,11 +400,13 @@ def enter_with(a: Activation, _: Any) -> Then | None:
 
 def _put_methods(a: Activation, x: Any) -> None:
     """Put the methods of what has replaced `x` on top of the stack where Python has looked up those
-    of `x`. From Python 3.14 on, `__exit__`, `x`, `__enter__` and `x` are on the stack."""
+    of `x`. From Python 3.14 on, `__exit__`, `x`, `__enter__` and `x` are on the stack, or a bound
+    method and an empty entry."""
     by: Any = a.top()
     if IS_TAGGED and by is not x:
-        for k, new in enumerate((type(by).__enter__, by, type(by).__exit__), 1):
-            replace(operand_at(a.stack, k), new)
+        replace(operand_at(a.stack, 1), type(by).__enter__)
+        clear(operand_at(a.stack, 2))
+        replace(operand_at(a.stack, 3), by.__exit__)
 
 
 def formatted(a: Activation, how: tuple[int, int]) -> Then | None:

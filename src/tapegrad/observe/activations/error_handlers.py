@@ -32,14 +32,15 @@ def is_caught_from(frame: Any, managed: Collection[Any] = ()) -> bool:
 
 
 def _handler_around(code: CodeType, at: int) -> tuple[int, bool] | None:
-    """The innermost handler of errors raised at an instruction: the offset just before the
-    instructions that it protects, and whether it may catch an error. None if there is no
+    """The innermost handler of errors raised at an instruction: the offset of the instruction
+    before those that it protects, and whether it may catch an error. None if there is no
     handler."""
     rows = _handlers_of(code)
     target = next((row[2] for row in rows if row[0] <= at < row[1]), None)
     if target is None:
         return None
-    before = min(row[0] for row in rows if row[2] == target) - 2
+    first = min(row[0] for row in rows if row[2] == target)
+    before = max((i.offset for i in instructions_of(code) if i.offset < first), default=-1)
     return (before, _catches(code, target)) if before >= 0 and before < at else None
 
 

@@ -196,6 +196,11 @@ if sys.version_info >= (3, 14):
         if not old & 1:
             ctypes.pythonapi.Py_DecRef(ctypes.cast(old, ctypes.py_object))
 
+    def clear(at: int) -> None:
+        """Make an entry of the stack empty."""
+        replace(at, None)  # which is immortal
+        _word_at(at).value = 1
+
     def set_local(address: int, k: int, x: Any) -> None:
         """Set number `k` among a frame's variables and stack entries. It isn't in a cell. What is
         borrowed from it has references of its own then: entries of the frame's stack, and variables
@@ -247,6 +252,10 @@ else:
 
     def own(at: int) -> None:
         """Do nothing: each variable and stack entry has a reference of its own."""
+
+    def clear(at: int) -> None:
+        """Make an entry of the stack empty: from Python 3.14 on alone."""
+        raise NotImplementedError
 
     def local(address: int, k: int) -> Any:
         """The entry number `k` of the local variables: a value, or the cell that holds it."""
