@@ -76,8 +76,7 @@ SAID = {
     ),
     ADDS: (
         "rounds may add to the same place, as np.add.at does",
-        "A product with a matrix of ones and zeros is shared, and faster for fewer places than "
-        "cores; so is a slice in the place of the index array",
+        "For few places, sort the data by place once, and sum a slice x[a:b] for each",
     ),
     PLACES: (
         "a round uses elements that another one writes",

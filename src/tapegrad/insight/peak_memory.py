@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tapegrad.core.values import Source
+from tapegrad.core.values import Aval, Source
 from tapegrad.ir.cells import Cell
 from tapegrad.ir.memory import constants, first_read, held_at_peak, made_at
 from tapegrad.ir.plan import Recurrence, walk
@@ -56,7 +56,8 @@ def buffers_of_program(program: Any, tape: Tape) -> list[Buffer]:
     for slot, cells in tenants.items():
         held = [x for cell in cells for x in inner.get(cell, [(cell, lines.get(cell))])]
         (first, src), *others = sorted(held, key=lambda x: -_bytes(x[0]))
-        name = f"scratch {program.names.get(first) or first.hint or 'memory'}: {first.aval}"
+        word = program.names.get(first) or first.hint or "memory"
+        name = f"scratch {word}: {Aval(first.left, first.dtype)}"
         turns = f", in turns with {len(others)} more" * bool(others)
         found.append(_buffer(name + turns, slot.size * slot.dtype.itemsize, src))
     return _sorted(found)

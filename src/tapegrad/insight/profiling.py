@@ -210,17 +210,16 @@ def profile_of(
     call: Callable[[], Any],
     calls: int,
     tape: Tape,
+    program: Program | None,
     measure: Callable[[Known], list[Measured]],
     values: Sequence[Any],
 ) -> Profile:
-    """The profile of calls that a tape serves. `measure` makes a call and returns its parts;
-    `values` are the values of the tape's inputs."""
+    """The profile of calls that a tape serves, whose loops are `program`. `measure` makes a call
+    and returns its parts; `values` are the values of the tape's inputs."""
     limits()  # and again below: another process may have the cores for a while
     taken = sorted(_seconds(call) for _ in range(calls))
     seconds = taken[len(taken) // 2]
-    known = Known(
-        tape, _program(tape), rounds_of(tape, values) if seconds < REPEATABLE_SECONDS else {}
-    )
+    known = Known(tape, program, rounds_of(tape, values) if seconds < REPEATABLE_SECONDS else {})
     measured = measure(known)
     most, report = limits(), tape.memory_report()
     nbytes = sum(x.aval.nbytes for x in (*tape.inputs, *tape.outputs))
@@ -253,7 +252,7 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _program(tape: Tape) -> Program | None:
+def program_of(tape: Tape) -> Program | None:
     """The loops of a tape and their memory; None if it can't be compiled."""
     from tapegrad.pipeline import at_its_best, schedule
 

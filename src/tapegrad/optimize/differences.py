@@ -34,6 +34,9 @@ SCAN = "tapegrad.scan is a loop without a search"
 Key = tuple[Source | None, str]
 
 
+SIDES = "np.where of what the sides compute makes the rounds equal"
+
+
 class Begun(NamedTuple):
     """A loop of the program as its trace has met it: its function, the `least` and the `most`
     rounds, 0 if that isn't known; why one round doesn't stand for all, if that was `tried`, in
@@ -77,6 +80,8 @@ def unrolled(
             f"It makes another number of rounds each time, of {begun.least} to {begun.most}. The "
             "largest number each time, masked, makes it a loop",
         )
+    if len(starts) < begun.rounds:
+        return Unrolled(begun.rounds, f"None of its lines is run in each round. {SIDES}")
     few, found = _few(tape, made), _difference(tape, made, fix_of)
     if few and begun.tried is None:
         return Unrolled(len(starts), few if found or not begun.rounds else f"{few}. {SHORT}")
@@ -198,11 +203,12 @@ def _other_calls(tape: Tape, made: Sequence[tuple[int, int]]) -> str:
         if len({*times[:-1]}) > 1:
             where = src.quoted if src is not None else "no line of the program"
             said = (
-                f"{name} at {where} is made {min(times)} times in some round, {max(times)} in one"
+                f"{name} at {where} is made {min(times)} times in one round and {max(times)} times "
+                "in another"
             )
             if max(times) == 1:
                 said = f"{name} at {where} is in {sum(times)} of {len(made)} rounds only"
-            return f"{said}. np.where, of what each round computes, makes it a loop"
+            return f"{said}. {SIDES}"
     return ""
 
 

@@ -279,7 +279,7 @@ class Derived(Shown):
         cause = cause.after(variant.traced.tape)
         calls = len(variant.tape.calls)
         told = {"calls": calls, "seconds": seconds}
-        self.front.note(cause.event("trace", self.__name__, f"{calls} calls", **told))
+        self.front.note(cause.event("trace", self.__name__, f"a tape of {calls} calls", **told))
         keys = self.cache.many()
         if keys:
             warn_of_kinds(self.__name__, request.words, keys)

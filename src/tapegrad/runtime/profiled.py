@@ -22,7 +22,7 @@ from tapegrad.insight.measuring import (
     of_ticks,
     ticking,
 )
-from tapegrad.insight.profiling import Profile, profile_of
+from tapegrad.insight.profiling import Profile, profile_of, program_of
 from tapegrad.runtime.ahead import how
 from tapegrad.runtime.entry import Entry, Text, driver_namespace
 from tapegrad.tracing.draws.recorded import DrawnValues
@@ -36,17 +36,21 @@ def profiled(
     derived: Any, variant: Variant, args: Sequence[Any], kwargs: dict[str, Any], calls: int
 ) -> Profile:
     """The profile of a derived function's calls that this variant answers."""
-    request = derived._request(args, kwargs)
-    measure = _played if variant.entry is None else _compiled
-    return profile_of(
-        derived.__name__,
-        how(variant),
-        partial(derived, *args, **kwargs),
-        calls,
-        variant.shown,
-        partial(measure, derived.root, variant, request),
-        _values(variant, request),
-    )
+    request, program = derived._request(args, kwargs), program_of(variant.shown)
+    while True:
+        entry = variant.entry
+        found = profile_of(
+            derived.__name__,
+            how(variant),
+            partial(derived, *args, **kwargs),
+            calls,
+            variant.shown,
+            program,
+            partial(_played if entry is None else _compiled, derived.root, variant, request),
+            _values(variant, request),
+        )
+        if variant.entry is entry:  # otherwise its machine code has arrived in the middle
+            return found
 
 
 def _compiled(root: Any, variant: Variant, request: Request, known: Known) -> list[Measured]:

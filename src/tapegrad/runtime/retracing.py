@@ -122,7 +122,10 @@ def cause_of(last: Variant | None, root: Any, request: Request, before: Any = No
     word, old, new = last.state.difference(root, request.args, request.kwargs)
     if word:
         line = str(last.state.where.get(word) or "")
-        return Cause(what_changed(word, last.state), word, old, new, line)
+        text = what_changed(word, last.state)
+        if all(re.fullmatch(r"-?\d+", x) for x in (old, new)):  # other numbers are inputs by now
+            text += "; where it is a length, keep that fixed, and mask what is too much"
+        return Cause(text, word, old, new, line)
     draws = last.traced.draws
     if draws is not None:
         found = draws.unlike(last.state.objects(root, request.args, request.kwargs))

@@ -170,7 +170,11 @@ def gathered(low: Lowering, shape: tuple[int, ...], calls: Sequence[Call]) -> li
     """The terms that `calls` place in boxes among zeros, those next to each other that don't
     overlap as one. Empty if they are better added one by one: if they are few, or take many
     loops."""
+    if not is_large(low, shape):
+        return []
     parts = [part for part in boxes_of(calls) if size_of(part.region)]
+    if not _may_split(low, shape, borders_of(shape, [part.region for part in parts])):
+        return []
     groups: list[list[Boxed]] = []
     for part in parts:
         if groups and all(apart(part.region, other.region) for other in groups[-1]):
@@ -179,9 +183,7 @@ def gathered(low: Lowering, shape: tuple[int, ...], calls: Sequence[Call]) -> li
             groups.append([part])
     whole = math.prod(shape)
     covered = any(sum(size_of(part.region) for part in group) == whole for group in groups)
-    if not is_large(low, shape) or (len(parts) < BOXES and not covered):
-        return []
-    if not _may_split(low, shape, borders_of(shape, [part.region for part in parts])):
+    if len(parts) < BOXES and not covered:
         return []
     return [Pieces(shape, tuple(group)) for group in groups]
 

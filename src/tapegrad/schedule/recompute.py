@@ -325,11 +325,13 @@ class _Network:
         if not cell.in_register and (value.taken or cell not in self.crossing):  # kept anyway
             late = max((site.nest for site in sites), default=0)
             kept = cell.role == "temporary" and late > max(own, default=0)
-            nests = {s.nest for s in sites} - own
-            read = [sum(s.times for s in sites if s.nest == nest) for nest in nests]
+            times: dict[int, float] = {}  # of reads, by top-level step
+            for site in sites:
+                times[site.nest] = times.get(site.nest, 0.0) + site.times
+            read = [n for nest, n in times.items() if nest not in own]
             return width * (sum(min(value.size, n) for n in read) + kept * value.size)
-        times = math.prod(i.extent for i in value.path)
-        return width * (WRITE * times + value.size + sum(s.times for s in self._apart(cell)))
+        made = math.prod(i.extent for i in value.path)
+        return width * (WRITE * made + value.size + sum(s.times for s in self._apart(cell)))
 
     def _footprint(self, cell: Cell) -> int:
         """The bytes that a value occupies while it is needed."""
