@@ -29,7 +29,7 @@ help:  ## list these targets
 demo: $(INSTALLED)  ## train a network on handwritten digits, and show what happens inside
 	$(VENV) examples/demo.py
 
-test: $(INSTALLED)  ## run the tests, and of sweeps over many cases a share
+test: $(INSTALLED)  ## run the tests, and of those with many cases a share
 	$(VENV) -m pytest -n 2 --dist worksteal
 
 sweep: $(INSTALLED)  ## run all tests, each with all its cases

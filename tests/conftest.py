@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 
+MANY_CASES = 12
 MODES = ("always", "never")  # of compiling
 
 # Settings of whoever runs the tests say nothing to them, nor to the processes that they start.
@@ -55,13 +56,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def cases_per_run(cases):
-    """Of how many cases of a test one runs. What is compiled in some and played in others is one
-    or the other."""
+    """Of how many cases of a test one runs. A sweep says that by its mark. Of other tests with many
+    cases every second runs, and of those that are compiled in some and played in others."""
     if (mark := cases[0].get_closest_marker("every")) is not None:
         return mark.args[0]
     params = [x.callspec.params for x in cases if hasattr(x, "callspec")]
     texts = [[x for x in xs.values() if isinstance(x, str)] for xs in params]
-    return 2 if all(any(x in xs for xs in texts) for x in MODES) else 1
+    both = all(any(x in xs for xs in texts) for x in MODES)
+    return 2 if both or len(cases) >= MANY_CASES else 1
 
 
 def chosen(cases, n, turn):

@@ -428,7 +428,7 @@ def _alike(wanted: type, found: type) -> bool:
     return any(issubclass(wanted, k) and issubclass(found, k) for k in kinds)
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(9)
 @pytest.mark.parametrize("text", CALLS + WRITES)
 def test_traced_is_untraced(text):
     f = function(text)

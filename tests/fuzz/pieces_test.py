@@ -174,7 +174,7 @@ def _size(x):
     return float(np.max(np.abs(x), initial=1e-30))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("part", range(8))
 def test_random_programs_of_pieces(part, monkeypatch):
     monkeypatch.setattr(pieces, "ELEMENTS", 2)

@@ -172,7 +172,7 @@ def _held(program, seed):
     return any(kernel.inside for tape in derivative.tapes for kernel in schedule(tape).kernels)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("part", range(4))
 def test_random_rounds_that_cores_share(part, monkeypatch):
     for place, value in FORCED.items():

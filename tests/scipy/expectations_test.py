@@ -107,6 +107,7 @@ def _difference(a, b, axis=-1):
     return np.mean(a, axis=axis) - np.std(b, axis=axis)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("method", ["percentile", "basic", "BCa"])
 def test_bootstraps_of_a_seed(method):
     def f(x):

@@ -69,7 +69,7 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -251,7 +251,7 @@ WAYS: dict[str, Any] = {
 }
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("write", [_written, _set, _scaled])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
