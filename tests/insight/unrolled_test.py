@@ -125,6 +125,20 @@ def other_numbers_of_rounds(x):
     return s
 
 
+def other_sides(x):
+    out = []
+    for k in ORDER:
+        if k % 3 == 0:
+            out.append(np.tanh(x[k]))
+        elif k % 3 == 1:
+            out.append(np.sqrt(1.0 + x[k] * x[k - 1]))
+        else:
+            out.append(abs(x[k]))
+        print(end="")
+    return sum(out)
+
+
+ORDER = [(k * 37) % 90 for k in range(90)]
 WEIGHTS = [np.eye(4) * k for k in range(1, 6)]
 
 
@@ -190,6 +204,11 @@ SHORT = "In tapegrad.range(...) it is a loop of the tape, however short it is"
             other_numbers_of_rounds,
             "`for _ in [0] * ((k * k) % 7):`",
             ["another number of rounds each time, of 0 to 4"],
+        ),
+        (
+            other_sides,
+            "`for k in ORDER:`",
+            ["90 times. None of its lines is run in each round. np.where of what the sides"],
         ),
         (
             in_a_list,

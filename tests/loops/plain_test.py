@@ -14,6 +14,8 @@ N = 300
 RNG = np.random.default_rng(3)
 X, W = RNG.standard_normal(N), RNG.standard_normal((N, 2))
 LIST, WORDS = [float(v) for v in X], RNG.integers(0, 2, N)
+PLACES = list(RNG.permutation(N))
+FLAGS = [bool(v > 0) for v in X]
 P = np.array([0.4, 0.7])
 
 Program = Callable[[Any], Any]
@@ -36,6 +38,22 @@ def recurrence(p: Any) -> Any:
     h = p[0]
     for t in range(N):
         h = 0.9 * h + p[1] * X[t]
+    return h
+
+
+@once
+def a_list_of_numpys_integers(p: Any) -> Any:
+    h = p[0]
+    for t in PLACES:
+        h = 0.9 * h + p[1] * X[t]
+    return h
+
+
+@once
+def a_list_of_booleans(p: Any) -> Any:
+    h = p[0]
+    for v, up in zip(X, FLAGS, strict=True):
+        h = 0.9 * h + p[1] * v * up
     return h
 
 

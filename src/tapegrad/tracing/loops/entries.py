@@ -235,10 +235,12 @@ def _of_array(x: Any, backwards: bool = False) -> Items | None:
 
 def _of_list(x: Any, backwards: bool = False) -> Items | None:
     kinds = set(map(type, x))
-    if kinds == {float} or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
+    if kinds in ({float}, {bool}) or (kinds == {int} and all(abs(v) < 2**31 for v in x)):
         return Entries(np.array(x), is_weak=True, backwards=backwards, whole=x)
-    if kinds == {np.float64}:
-        return Entries(np.array(x), backwards=backwards, whole=x)
+    if len(kinds) == 1 and issubclass(kinds.copy().pop(), (np.number, np.bool_)):
+        array = np.array(x)
+        fits = array.dtype.kind in "fib" and not objection(array)
+        return Entries(array, backwards=backwards, whole=x) if fits else None
     if len(kinds) == 1 and _are_reals(x):
         return Entries([*x], x[0]._weak, x[0]._either, backwards, whole=x)
     if kinds == {tuple} and len(set(map(len, x))) == 1:
