@@ -411,3 +411,17 @@ def test_machine_code_that_arrives_in_the_middle(monkeypatch):
     found = g.profile(x)
     assert found.answered == told[-1] == "by machine code"
     assert len(told) == 2
+
+
+def test_lines_of_a_loop_with_checkpoints():
+    """The search for a checkpoint's place, a loop without a bound, isn't most of the work."""
+    w = np.random.default_rng(1).standard_normal((30, 30))
+
+    def f(x):
+        for _ in range(40):
+            x = np.tanh(w @ x)
+        return np.sum(x)
+
+    found = value_and_grad(f, compile="always", checkpoint=3).profile(np.ones(30), calls=3)
+    seconds = {line.text: line.seconds for line in found.lines}
+    assert seconds["x = np.tanh(w @ x)"] > 10 * seconds.get("for _ in range(40):", 0.0)

@@ -67,6 +67,9 @@ class Measured(NamedTuple):
     shares: list[Share]
 
 
+OPEN_ROUNDS = 10  # the expected trip count of a loop without a bound
+
+
 @dataclass(frozen=True)
 class Known:
     """The facts about a tape that serves calls.
@@ -79,8 +82,10 @@ class Known:
     rounds: dict[tuple[Source | None, bool], float]
 
     def made(self, loop: Any) -> float:
-        """The trip count of a recurrence, or its upper bound if the trip count is unknown."""
-        return self.rounds.get((loop.src, loop.backwards), float(loop.index.extent))
+        """The trip count of a recurrence. If it is unknown, its upper bound, where that says
+        something: the search for a checkpoint's place has 2**62."""
+        most = loop.index.extent if loop.index.extent < 2**31 else OPEN_ROUNDS
+        return self.rounds.get((loop.src, loop.backwards), float(most))
 
     def flops(self, steps: Sequence[Step]) -> float:
         """The operations of steps: one for each element of a statement, two for each term of a

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REST = "the median call beside these, which were measured in another one"
 BESIDE = "no line: Python's part, and the median call beside the one that was measured"
-REPEATABLE_SECONDS = 0.05  # a call that takes less is played once more, to count rounds
+REPEATABLE_SECONDS = 1.0  # a call that takes less is played once more, to count rounds
 
 
 class Line(NamedTuple):
