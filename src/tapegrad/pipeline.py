@@ -393,7 +393,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
         return recompute(plan, large, price)
 
     def shared_out(plan: Plan) -> Plan:
-        return parallelise(plan, room)
+        return parallelise(share_rounds(plan, room), room)
 
     most = matrix_bytes(tape, LARGE_RESULT)
     large, price, room = math.inf, 1.0, most
@@ -408,7 +408,7 @@ def looped(tape: Tape, prices: Sequence[float] = SCARCE, target: Target = HOST) 
         apart,  # in nests too short for tiles, elementary functions get loops of their own
         shrink,
         # Cut long loops, in rounds too, into chunks for several cores; merge short kernels.
-        *((share_rounds, shared_out, arrange) if target.threads else ()),
+        *((shared_out, arrange) if target.threads else ()),
         gather_fills,  # one loop fills several small arrays
         # Kernels that would take too long to compile are cut; scalars between them are in memory.
         *((cut, store_shared) if target.cuts else ()),

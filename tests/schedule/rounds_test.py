@@ -115,7 +115,7 @@ def test_short_ones_stay_as_they_are(monkeypatch):
     derivative(SMALL)
     source = derivative.tapes[0].source
     assert "shared(" not in source and "with_helpers(" not in source
-    monkeypatch.setattr("tapegrad.schedule.rounds.share_rounds", lambda plan: plan)
+    monkeypatch.setattr("tapegrad.schedule.rounds.share_rounds", lambda plan, room: plan)
     assert schedule(derivative.tapes[0]).kernels[0].text in source
 
 

@@ -10,6 +10,7 @@ look for work already, and no call of Python. So chunks are shorter here than ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -24,9 +25,10 @@ FINER = 4  # how many times as short as a kernel's chunks: some 5 to 12 us
 OWN = 1 / 16
 
 
-def share_rounds(plan: Plan) -> Plan:
-    """Cut the long loops in rounds of the plan's recurrences into chunks."""
-    steps = tuple([_shared(s) if isinstance(s, Recurrence) else s for s in plan.steps])
+def share_rounds(plan: Plan, room: float = math.inf) -> Plan:
+    """Cut the long loops in rounds of the plan's recurrences into chunks, which may need `room`
+    bytes for themselves at most."""
+    steps = tuple([_shared(s, room) if isinstance(s, Recurrence) else s for s in plan.steps])
     return (
         plan
         if all(x is y for x, y in zip(steps, plan.steps, strict=True))
@@ -34,10 +36,10 @@ def share_rounds(plan: Plan) -> Plan:
     )
 
 
-def _shared(step: Recurrence) -> Recurrence:
-    inner = share_rounds(step.plan)
+def _shared(step: Recurrence, most_room: float) -> Recurrence:
+    inner = share_rounds(step.plan, most_room)
     arrays = {cell.root: None for cell in (*step.places, *(r.cell for r in step.reads if r.cell))}
-    room = OWN * sum(extent(cell) * cell.dtype.itemsize for cell in arrays)
+    room = min(most_room, OWN * sum(extent(x) * x.dtype.itemsize for x in arrays))
     homes = step.allocation.homes
     handed = {cell: home.memory for cell, home in homes.items() if home.memory in inner.inputs}
     most = planned_peak_bytes(step.allocation.slots) + room
